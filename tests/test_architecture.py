@@ -160,6 +160,7 @@ NOT_OURS: dict[str, tuple[str, ...]] = {
     "core.state": ("message",),
     "debug.provenance": ("message",),
     "debug.values": ("item",),
+    "hooks.from_config": ("hook",),
     "hooks.onion": ("fn", "hook"),
     "hooks.protocol": ("tool",),
     "journal.value_store": ("value",),

@@ -43,7 +43,7 @@ from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, ModelError, WickError, did_you_mean
 from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook, compile_hooks
 from wick_graph.hooks.approvals import misspelt
-from wick_graph.hooks.from_config import activate, backend_of, checked_backend
+from wick_graph.hooks.from_config import activate, backend_of, checked_backend, close_checked
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.middleware import make, make_object, must_exist, must_hold_nothing, own_hook
 from wick_graph.models.resolve import ModelChoice, resolve_model
@@ -91,8 +91,8 @@ class Agents(Mapping[str, Agent]):
         self.background: list[Background] = []
         """Background tasks that agents of this file have started in this process."""
         self._servers: list[tuple[str, McpServerConfig, McpServer, _Unchanged]] = []
-        self.backends: list[LocalBackend | DockerBackend] = []
-        """Backends of the built agents."""
+        self.backends: dict[LocalBackend | DockerBackend, str] = {}
+        """Backends of the built agents, each with the id of its agent."""
         self._saver: SqlSaver | None = None
 
     @property
@@ -138,7 +138,7 @@ class Agents(Mapping[str, Agent]):
         while self.background:
             self.background.pop().close()
         while self.backends:
-            self.backends.pop().close()
+            self.backends.popitem()[0].close()
         while self._servers:
             self._servers.pop()[2].close()
         if self._saver is not None:
@@ -191,7 +191,7 @@ class Agents(Mapping[str, Agent]):
                 self.config, [agent_id], model=self.model, made_next=agent_id
             )
         hooks = hooks_of(agent_id, self.config)
-        self.backends += backends_in(hooks)
+        self.backends |= dict.fromkeys(backends_in(hooks), agent_id)
         return build_agent(
             agent_id,
             self.config,
@@ -466,7 +466,7 @@ def hooks_of(
         agent_id: The agent's id in the file.
         file: The configuration.
         to_look_at: Whether the agent is only inspected.
-        inside: Whether all its files are below the folder of its backend, whatever links say.
+        inside: Whether its relative paths name nothing outside the folder of its backend.
 
     Raises:
         ConfigError: The folder cannot be opened, or a hook cannot work as configured.
@@ -725,8 +725,8 @@ def _check_agent(
         names = [name for name in config.tools if not is_code(name)]
         builtin(names, file.base_dir, search=config.search)
     _check_names(agent_id, file, faults)
-    more = _checked_hooks(agent_id, file, faults, loads_code, loads_own and sound)
     with ExitStack() as stack:
+        more = _checked_hooks(agent_id, file, faults, loads_code, loads_own and sound, stack)
         backend = None
         with at("backend"):
             rules = rules_of(config, file)
@@ -748,9 +748,17 @@ def _check_agent(
 
 
 def _checked_hooks(
-    agent_id: str, file: AgentsFile, faults: _Faults, loads_code: bool, loads_own: bool
+    agent_id: str,
+    file: AgentsFile,
+    faults: _Faults,
+    loads_code: bool,
+    loads_own: bool,
+    stack: ExitStack,
 ) -> list[BaseHook]:
-    """Find the faults of the hooks and the middleware that an agent names; return the hooks."""
+    """Find the faults of the hooks and the middleware that an agent names; return the hooks.
+
+    The stack closes those that were made here.
+    """
     config, more = file.agent(agent_id), []
     rules = Rules()
     with faults.at("agents", agent_id, "backend"):
@@ -759,7 +767,10 @@ def _checked_hooks(
         with faults.at("agents", agent_id, name, index):
             must_hold_nothing({"use": entry.use, "args": entry.args}, rules)
             if loads_own if any(code_in({"use": entry.use, "args": entry.args})) else loads_code:
-                more.append(_named_hook(name, entry, file, code_loader(agent_id, file)))
+                load = code_loader(agent_id, file)
+                more.append(_named_hook(name, entry, file, load))
+                if not (is_code(entry.use) and load(entry.use) is more[-1]):
+                    stack.callback(close_checked, more[-1])
             elif name == "middleware":
                 must_exist(entry.use, entry.args)
     with faults.at("agents", agent_id, "hooks"):

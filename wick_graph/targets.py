@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -255,6 +256,15 @@ def _made(found: Any, source: str) -> Any:
     """Call a factory."""
     if isinstance(found, type | Agent) or not callable(found):
         return found
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise ConfigError(
+            f"{source} needs arguments ({error}); name a factory that takes none, such as a "
+            "function that calls it"
+        ) from None
+    except ValueError:  # it does not say what it takes
+        pass
     return called(found, source)
 
 

@@ -77,6 +77,27 @@ def fails():
 
 
 ready = Polite("ready")
+opened = []
+
+
+class Held(BaseHook):
+    """Holds something until it is closed."""
+
+    def __init__(self, name="held"):
+        self.name = name
+        opened.append(name)
+
+    def close(self):
+        opened.remove(self.name)
+
+
+always = Held("always")
+
+
+def clumsy():
+    made = Held("clumsy")
+    made.close = lambda: opened.remove("nothing")
+    return made
 
 
 class Own(AgentMiddleware):
@@ -121,6 +142,25 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
 def loaded(folder: Folder, text: str, **more: Any) -> Any:
     folder.write(agents=text)
     return load(folder.path / "agents.yaml", **more)
+
+
+def test_hooks_that_are_made_for_a_check_are_closed(folder: Folder) -> None:
+    text = (
+        f"agents: {{default: {{model: 'scripted:demo', subagents: {{below: {{description: B}}}}}}, "
+        f"below: {{model: 'scripted:demo', hooks: [{{use: '{PREFIX}:Held'}}, "
+        f"{{use: '{PREFIX}:always'}}]}}}}\n"
+    )
+    with loaded(folder, text) as agents:
+        assert call(["validate", "-c", str(folder.path / "agents.yaml"), "--trust"]) == 0
+        opened = sys.modules[PREFIX].opened
+        assert opened == ["always"], "validate made one"
+        assert agents["default"].name == "default"
+        assert opened == ["always"], "so did the check of the agents below"
+        assert agents["below"].name == "below"
+        assert opened == ["always", "held"], "the agent's own stays open"
+    text = f"agents: {{a: {{model: 'scripted:demo', hooks: [{{use: '{PREFIX}:clumsy'}}]}}}}\n"
+    folder.write(agents=text)
+    assert call(["validate", "-c", str(folder.path / "agents.yaml"), "--trust"]) == 0
 
 
 def test_a_call_that_waits_is_approved_in_the_next_process(folder: Folder) -> None:

@@ -54,6 +54,9 @@ text = "no agent"
 def factory():
     return agents
 
+def with_config(config):
+    return agent
+
 async def later():
     return agent
 
@@ -174,6 +177,7 @@ REFUSED = [
     ("app:agnet", "app has no agnet; did you mean agent?"),
     ("app:text", "app:text is a str; name an agent, or a mapping of agents"),
     ("app:later", "app:later is async; name a plain function"),
+    ("app:with_config", "app:with_config needs arguments (missing a required argument: 'config')"),
     ("app:broken", "app:broken() failed (RuntimeError: no key)"),
     ("app:apart", "its agents have different stores"),
     ("app:agents", "no agent is called default; name one of counter, billing"),

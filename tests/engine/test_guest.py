@@ -284,3 +284,47 @@ def test_a_reply_that_was_cut_off_adds_nothing_to_the_graphs_thread() -> None:
         assert next(one for one in told if isinstance(one, events.ChatModelStream)).delta
         told.close()
         assert [m.type for m in agent.resume("t").messages] == ["human", "ai"]
+
+
+class Noted(MessagesState):
+    """A state with a channel that no agent has."""
+
+    blob: str
+
+
+def note(state: Any) -> Any:
+    return {"messages": [AIMessage("Noted.")], "blob": "kept"}
+
+
+def test_an_agent_does_not_drop_the_state_of_a_graph(tmp_path: Any) -> None:
+    store = f"sqlite:///{tmp_path}/wick.db"
+    own = Agent("mine", ScriptedModel(["Mine."] * 9), store=store)
+    with (
+        own,
+        guest(chain(note, Noted), store=store) as noted,
+        guest(chain(lambda state: {"messages": [AIMessage("Plain.")]}), "plain", store) as plain,
+    ):
+        noted.invoke("Hi", thread_id="t")
+        kept: Any = noted.store
+        doors: dict[str, Any] = {
+            "invoke": lambda: own.invoke("More.", thread_id="t"),
+            "ainvoke": lambda: asyncio.run(own.ainvoke("More.", thread_id="t")),
+            "graph": lambda: own.graph.invoke(
+                {"messages": [("user", "More.")]}, {"configurable": {"thread_id": "t"}}
+            ),
+            "resume": lambda: own.resume("t"),
+        }
+        said = "belongs to the agent guest, and the agent mine has no channel blob for its state"
+        for door, call_it in doors.items():
+            with pytest.raises(ConfigError, match=said):
+                call_it()
+            head = noted.graph.get_state({"configurable": {"thread_id": "t"}})
+            assert (door, head.values["blob"], len(head.values["messages"])) == (door, "kept", 2)
+            info = kept.threads.get("t")
+            assert (door, info.agent, info.status) == (door, "guest", "idle")
+        (failed,) = own.stream("More.", thread_id="t")
+        assert isinstance(failed, events.Failed)
+        assert said in failed.error
+        assert noted.invoke("Again.", thread_id="t").text == "Noted.", "its own agent goes on"
+        plain.invoke("Hi", thread_id="messages-alone")
+        assert own.invoke("More.", thread_id="messages-alone").text == "Mine."

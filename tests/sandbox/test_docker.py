@@ -310,3 +310,49 @@ def test_an_engine_that_shows_another_folder_is_refused(
         pytest.raises(ConfigError, match="does not see .*the engine must be on this host"),
     ):
         fs.launch()
+
+
+class Slow:
+    """A container that is there once the test lets it."""
+
+    def __init__(self, ready: threading.Event) -> None:
+        assert ready.wait(30)
+        self.parts, self.name, self.stopped, self.killed = (), "slow", False, False
+
+    def runs(self) -> bool:
+        return True
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def test_a_stop_reaches_a_container_that_is_being_launched() -> None:
+    made: list[Slow] = []
+    begun, ready = threading.Event(), threading.Event()
+
+    def make(parts: Any) -> Any:
+        begun.set()
+        made.append(Slow(ready))
+        return made[-1]
+
+    pool, said, seen = container.Boxes(make), list[str](), list[str]()
+    pool.on_status = seen.append
+
+    def take() -> None:
+        try:
+            pool.take(())
+        except ConfigError as error:
+            said.append(str(error))
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    assert begun.wait(30)
+    pool.stop()
+    ready.set()
+    taking.join(30)
+    assert said == ["the container was stopped before it ran; try again"]
+    assert made[0].killed
+    assert (pool.status, pool.names) == ("idle", [])
+    for _ in range(container._AT_ONCE):  # no place in the pool is lost
+        pool.take(())
+    assert seen == ["launching", "idle", *["launching", "launched"] * container._AT_ONCE]

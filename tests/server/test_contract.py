@@ -28,6 +28,8 @@ agents:
     backend: {type: local, workdir: ./files}
   careful: {model: 'scripted:demo', approvals: {calculate: true}}
 """
+ENDLESS = "/agents/events"
+"""A stream that ends with the server alone; `test_event_bus.py` reads it."""
 KNOWN = 60
 """Things of each kind that are there to be found: each is taken away, or answered, once."""
 
@@ -98,7 +100,16 @@ def test_N6_schemathesis_finds_nothing(tmp_path: Path) -> None:
                 *("--config-file", "schemathesis.toml", "run", f"{served.url}/openapi.json"),
                 *("--header", f"Authorization: Bearer {token}"),
                 *("--checks", "all", "--max-examples", str(EXAMPLES), "--continue-on-failure"),
-                *("--seed", "1", "--workers", "2", "--generation-database", ":memory:"),
+                *(
+                    "--exclude-path",
+                    ENDLESS,
+                    "--seed",
+                    "1",
+                    "--workers",
+                    "2",
+                    "--generation-database",
+                    ":memory:",
+                ),
             ],
             cwd=tmp_path,
             capture_output=True,
@@ -112,8 +123,8 @@ def test_N6_schemathesis_finds_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, said
     assert "No issues found" in done.stdout, said
     count = sum(len(operations) for operations in paths.values())
-    assert f"Selected: {count}/{count}" in done.stdout, said
-    assert f"Tested: {count}" in done.stdout, said
+    assert f"Selected: {count - 1}/{count}" in done.stdout, said
+    assert f"Tested: {count - 1}" in done.stdout, said
     assert health == {"status": "ok"}
 
 

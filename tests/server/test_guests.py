@@ -238,6 +238,7 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
     ("PATCH", "/agents/plain/hooks", {"add": ["budget"]}, 409, "has no hook budget"),
     ("GET", "/agents/plain/files/list", None, 409, "the agent has no backend"),
     ("POST", "/agents/plain/invoke", {**ASK, "thread_id": "wicks"}, 400, "belongs to the agent"),
+    ("POST", "/agents/mine/invoke", {**ASK, "thread_id": "graphs"}, 400, "no channel blob"),
     ("POST", "/agents/plain/invoke", {"messages": []}, 400, "messages"),
     ("POST", "/agents/plain/resume", {"thread_id": "none"}, 404, "thread not found"),
     ("POST", "/agents/fails/invoke", ASK, 500, "the graph fails failed: LookupError: no such"),
@@ -251,9 +252,11 @@ def test_what_is_refused_is_a_sentence(
     with http(server) as local:
         local.post("/agents/plain/invoke", json={**ASK, "thread_id": "refused"})
         local.post("/agents/mine/invoke", json={**ASK, "thread_id": "wicks"})
+        local.post("/agents/notes/invoke", json={**ASK, "thread_id": "graphs"})
         answer = local.request(method, path, json=body)
         assert (answer.status_code, text in answer.json()["error"]) == (status, True), answer.text
         assert local.get("/threads/wicks").json()["agent"] == "mine"
+        assert local.get("/threads/graphs").json()["agent"] == "notes"
 
 
 def test_no_route_fails(server: Server) -> None:

@@ -273,8 +273,12 @@ def test_a_stream_of_a_run_that_waits_ends_with_the_error(client: openai.OpenAI)
 def test_a_failure_in_a_stream_is_raised(openai_server: Served) -> None:
     with openai.OpenAI(base_url=f"{openai_server.url}/v1", api_key="x", max_retries=0) as client:
         stream = client.chat.completions.create(model="broken", messages=ASK, stream=True)
-        with pytest.raises(openai.APIError, match="RuntimeError: no"):
+        with pytest.raises(openai.APIError, match="RuntimeError: no") as failed:
             list(stream)
+        said: Any = failed.value.body
+        with openai_server.http() as http:  # so that a client can look, or resume
+            run = http.get(f"/runs/{said['run_id']}").json()
+        assert (run["thread_id"], run["status"]) == (said["thread_id"], "failed")
 
 
 @pytest.mark.slow

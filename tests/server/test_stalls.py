@@ -44,6 +44,8 @@ MAY: dict[str, dict[str, Any]] = {
     "upload": {"path": "x", "content": "x"},
     "agents": {"agent_id": "x", "model": "x", "tools": [], "max_iterations": 1},
     "hooks": {"add": [], "remove": []},
+    "container": {"action": "stop"},
+    "knit": {"files": None, "archive": None},
 }
 """A body of each route that is taken, but for what is put into it; others take anything."""
 
@@ -70,6 +72,7 @@ def inside(own: dict[str, Any], value: Any) -> Iterator[dict[str, Any]]:
 
 
 NAMES = {"agent_id": "filed", "request_id": "t~q", "thread_id": "t", "run_id": str(UUID(int=0))}
+NAMES["name"] = "knit"
 VALUES: dict[str, Callable[[], Any]] = {
     "text": lambda: "x" * SIZE,
     "spaces": lambda: " " * SIZE,

@@ -606,3 +606,20 @@ def test_a_lease_is_checked_anew_by_each_writer_of_a_commit(tmp_path: Path) -> N
             saver.leases.together(work)
         found = saver.get_tuple({"configurable": {"thread_id": "t"}})
         assert found is None or found.checkpoint["id"] == first["id"]
+
+
+def test_an_error_between_two_writes_keeps_the_first(saver: SqlSaver, url: str) -> None:
+    """The engine counts on it: the run that failed has its lease, and gives it back."""
+    taken: list[Any] = []
+
+    def work() -> None:
+        taken.append(saver.leases.acquire("t"))
+        raise LookupError("not of the database")
+
+    with pytest.raises(LookupError, match="not of the database"):
+        saver.leases.together(work)
+    with SqlSaver.from_url(url) as other, pytest.raises(ThreadBusyError):
+        other.leases.acquire("t")
+    saver.leases.release(taken[0])
+    with SqlSaver.from_url(url) as other:
+        other.leases.release(other.leases.acquire("t"))

@@ -72,7 +72,14 @@ def control_plane(file: AgentsFile) -> tuple[str, ...]:
         if config.skills is not None and config.backend is not None:
             paths = (place_of(config, file.base_dir, path) for path in config.skills.paths)
             found += (f"{path}/" for path in paths)
+    if (uploaded := skills_folder(file.base_dir)).is_dir():
+        found.append(f"{uploaded}/")
     return tuple(dict.fromkeys(found))
+
+
+def skills_folder(base_dir: Path) -> Path:
+    """Return the folder of the skills that tenants of a server have uploaded."""
+    return _joined(base_dir, ".wick/skills")
 
 
 def store_of(file: AgentsFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -101,6 +108,7 @@ def data_of(file: AgentsFile) -> tuple[str, ...]:
     data = [*(one.rstrip("/") for one in folder), *_keys(file), *memory_files(file)]
     data += (f"{one}{end}" for one in database for end in ("", "-wal", "-shm", "-journal"))
     data += (f"{one}{TENANTS}" for one in (*data, str(file.base_dir.absolute())))
+    data.append(str(skills_folder(file.base_dir)))
     if file.path is not None:
         data.append(str(file.path))
     for config in file.agents.values():

@@ -28,14 +28,12 @@ from langgraph.pregel import Pregel
 
 from wick_graph import langgraph_config
 from wick_graph.config.fields import AGENT_ID
-from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
 from wick_graph.core.moments import Kind, Moment
 from wick_graph.core.usage import Usage, usage_of
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.graph import AgentGraph, RunGraph
-from wick_graph.engine.lifecycle import RunCall, is_nested
+from wick_graph.engine.lifecycle import RunCall
 from wick_graph.engine.result import Result
-from wick_graph.engine.thread_turn import engine_store
 from wick_graph.errors import ConfigError, RunError, WickError, describe
 from wick_graph.messages import ToolResult
 from wick_graph.models.resolve import ModelChoice
@@ -171,22 +169,6 @@ class GuestGraph(RunGraph):
         made.spec, made.ttl, made.name = spec, ttl, spec.name
         return made  # type: ignore[no-any-return]  # it is of this class
 
-    def stream(self, input: Any, config: Any = None, **kwargs: Any) -> Iterator[Any]:
-        """Stream as LangGraph does, as one run of the graph.
-
-        Raises:
-            ConfigError: The thread has the state of another graph.
-        """
-        run_to_end(_refuse_other_state(self, config, SYNC_BRIDGE))
-        yield from super().stream(input, config, **kwargs)
-
-    async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
-        """Stream as LangGraph does, as one run of the graph; raises as `stream` does."""
-        await _refuse_other_state(self, config, ASYNC_BRIDGE)
-        async with aclosing(super().astream(input, config, **kwargs)) as chunks:  # type: ignore[type-var]  # a generator
-            async for chunk in chunks:
-                yield chunk
-
     def _chunks(self, call: RunCall) -> Iterator[Any]:
         observer, call = _begun(call)
         with _named_errors(call), closing(super()._chunks(call)) as chunks:  # type: ignore[type-var]  # a generator
@@ -204,36 +186,6 @@ class GuestGraph(RunGraph):
                     await call.run.listener.at(_STEP)
                     yield chunk
             _end(call, None if call.saver is None else await self.aget_state(call.config))
-
-
-async def _refuse_other_state(graph: GuestGraph, config: Any, bridge: Bridge) -> None:
-    """Refuse a thread of another agent if the graph would drop a part of its state.
-
-    Raises:
-        ConfigError: It would.
-    """
-    saver, thread = graph.checkpointer, langgraph_config.thread_of(config)
-    store = engine_store(saver)
-    if store is None or thread is None or is_nested(config):
-        return
-    known = await bridge.call(lambda: store.threads.get(thread), lambda: store.threads.aget(thread))
-    if known is None or known.agent in (None, graph.spec.name):
-        return
-    at: Any = langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
-    head: Any = saver
-    saved: Any = await bridge.call(lambda: head.get_tuple(at), lambda: head.aget_tuple(at))
-    held = {} if saved is None else saved.checkpoint["channel_values"]
-    lost = [name for name in held if name not in graph.channels and _is_state(name)]
-    if lost:
-        raise ConfigError(
-            f"the thread {thread} belongs to the agent {known.agent}, and the graph "
-            f"{graph.spec.name} has no channel {lost[0]} for its state; start another thread"
-        )
-
-
-def _is_state(channel: str) -> bool:
-    """Return whether a channel is of the state, not of LangGraph's own."""
-    return ":" not in channel and not channel.startswith("__")
 
 
 def _begun(call: RunCall) -> tuple[_Observer, RunCall]:

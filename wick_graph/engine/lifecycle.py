@@ -36,7 +36,13 @@ from wick_graph.durations import seconds
 from wick_graph.engine import answers
 from wick_graph.engine.answers import keep_finished_results, record_failure
 from wick_graph.engine.result import new_thread_id
-from wick_graph.engine.thread_turn import acquire_thread, engine_store, give_back, title_of
+from wick_graph.engine.thread_turn import (
+    acquire_thread,
+    engine_store,
+    give_back,
+    refuse_other_state,
+    title_of,
+)
 from wick_graph.errors import (
     ConfigError,
     MessageError,
@@ -270,6 +276,7 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
     Raises:
         ThreadNotFoundError: The thread does not exist, and there is no new message.
         ThreadBusyError: Another run uses the thread.
+        ConfigError: The thread has state of another agent that this one would drop.
         RunError: The thread is poisoned: only a new message or `force` continues it. Or the run's
             idempotency key was used for another input.
         RunCancelled: The run was cancelled before it began.
@@ -283,6 +290,9 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
         await acquire_thread(
             run, store.leases, bridge, lambda: begin_thread(call, store), asking_of(call)
         )
+        call.untouched = True
+        await refuse_other_state(run, call.graph, store, call.before, call.config, bridge)
+        call.untouched = False
     await find_previous_run(call, bridge)
     if call.previous is not None:
         return

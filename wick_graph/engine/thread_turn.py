@@ -25,6 +25,7 @@ from wick_graph.messages import text_of
 from wick_graph.runtime.context import EngineStore, Run
 from wick_graph.store.leases import PLACE, Asking, Lease, Leases, Suspected, Waiting
 from wick_graph.store.saver import SqlSaver
+from wick_graph.store.threads import ThreadInfo
 
 _TITLE_CHARS: Final = 80
 
@@ -126,6 +127,44 @@ async def _clear_finished_suspect(bridge: Bridge) -> None:
             lambda: leases.has_progressed(lease), lambda: leases.ahas_progressed(lease)
         ):
             PLACE.clear(watched)
+
+
+async def refuse_other_state(
+    run: Run,
+    graph: Any,
+    store: EngineStore,
+    before: ThreadInfo | None,
+    at: Any,
+    bridge: Bridge,
+) -> None:
+    """Refuse a thread of another agent or graph if this one would drop a part of its state.
+
+    The thread keeps the name of its agent.
+
+    Raises:
+        ConfigError: It would.
+    """
+    if before is None or before.agent in (None, graph.spec.name):
+        return
+    saver, threads, thread = graph.checkpointer, store.threads, before.thread_id
+    saved: Any = await bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    held = {} if saved is None else saved.checkpoint["channel_values"]
+    lost = [name for name in held if name not in graph.channels and _is_state(name)]
+    if not lost:
+        return
+    mine: Any = {"ttl": graph.ttl, "run_id": run.run_id, "lease": run.writer.lease}
+    back, leases = partial(threads.open, thread, agent=before.agent, **mine), store.leases
+    await bridge.uninterruptible(lambda: leases.together(back), lambda: leases.atogether(back))
+    kind = "graph" if graph.spec.guest else "agent"
+    raise ConfigError(
+        f"the thread {thread} belongs to the agent {before.agent}, and the {kind} "
+        f"{graph.spec.name} has no channel {lost[0]} for its state; start another thread"
+    )
+
+
+def _is_state(channel: str) -> bool:
+    """Return whether a channel is of the state, not of LangGraph's own."""
+    return ":" not in channel and not channel.startswith("__")
 
 
 async def give_back(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import secrets
 import shutil
@@ -11,6 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from wick_graph.backends import ExtraRoot, FileSystem, LocalBackend, Rules
 from wick_graph.backends.docker import BoxOptions, DockerBackend
@@ -75,7 +77,7 @@ def backend_of(
         config: The agent's configuration.
         workdir: The folder.
         rules: What its tools must not touch.
-        inside: Whether nothing outside the folder is opened; a link in it could lead there.
+        inside: Whether its relative paths name nothing outside the folder, whatever links say.
 
     Tools can read the folders of skills and write memory files, even outside the folder if the
     configuration gives an absolute path; a relative path never leads out of it. The first command
@@ -87,7 +89,7 @@ def backend_of(
     backend = config.backend
     if backend is None:
         return None
-    extra = () if inside else tuple(_extra_roots(config, str(workdir)))
+    extra = tuple(_extra_roots(config, str(workdir), inside=inside))
     if backend.type == "docker":
         return docker_backend(backend, workdir, extra, rules)
     execute = None if backend.execute == "off" else backend.execute
@@ -118,9 +120,11 @@ def docker_backend(
     return DockerBackend(folder, options=options, host=host, extra_roots=extra, rules=rules)
 
 
-def _extra_roots(config: AgentConfig, workdir: str) -> Iterator[ExtraRoot]:
+def _extra_roots(config: AgentConfig, workdir: str, *, inside: bool = False) -> Iterator[ExtraRoot]:
     for block, writable in ((config.skills, False), (config.memory, True)):
         for path in block.paths if block is not None else ():
+            if inside and not path.startswith("/"):
+                continue
             absolute = place_of(config, Path(workdir), path, folder=Path(workdir))
             escapes = not path.startswith("/") and not absolute.startswith(f"{workdir}/")
             # A missing folder has nothing to read; it may appear later.
@@ -144,7 +148,15 @@ def secrets_of(config: AgentConfig) -> list[str]:
     return [key.get_secret_value() for key in keys if key is not None]
 
 
-# --- The backend of an agent that is only checked.
+# --- The hooks and the backend of an agent that is only checked.
+
+
+def close_checked(hook: Any) -> None:
+    """Close a hook that was made only for a check, if it can be closed."""
+    close = getattr(hook, "close", None)
+    if callable(close) and not inspect.iscoroutinefunction(close):
+        with suppress(Exception):  # the check does not depend on it
+            close()
 
 
 def checked_backend(

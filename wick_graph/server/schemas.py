@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi import Path
 from jsonschema import Draft202012Validator
@@ -20,14 +20,17 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from wick_graph import langgraph_config
+from wick_graph.backends.docker.container import Status
 from wick_graph.config import AgentConfig
 from wick_graph.config.fields import AGENT_ID
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.hooks.approvals import shown_in
 from wick_graph.messages import to_wick
+from wick_graph.service.skills import MOST_FILES
 from wick_graph.store.server_rows import StreamRow
 from wick_graph.store.threads import ThreadInfo
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
@@ -271,6 +274,35 @@ class UploadForm(Form):
     agent_id: str | None = None
 
 
+def _few(files: Any) -> Any:
+    """Refuse too many files before each of them is checked."""
+    if isinstance(files, dict) and len(files) > MOST_FILES:
+        many = "there are more than {most} files; leave some out"
+        raise PydanticCustomError("files", many, {"most": MOST_FILES})
+    return files
+
+
+class SkillForm(Form):
+    """A skill: its files as texts by path, or a zip archive in base64."""
+
+    files: Annotated[dict[str, str], BeforeValidator(_few), Field(max_length=MOST_FILES)] | None = (
+        None
+    )
+    archive: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.files is None) is (self.archive is None):
+            raise PydanticCustomError("skill", "send either files or archive")
+        return self
+
+
+class ContainerForm(Form):
+    """What to do with an agent's containers."""
+
+    action: Literal["stop", "restart"]
+
+
 class ErrorAnswer(Answer):
     """Why a request failed."""
 
@@ -321,6 +353,40 @@ class AgentAnswer(Answer):
     memory: list[str]
     has_interrupt_on: bool
     max_iterations: int
+
+
+class SkillAnswer(Answer):
+    """A skill that the tenant has uploaded."""
+
+    name: str
+    description: str
+    files: dict[str, int]
+    """Its files by path, with their sizes in bytes."""
+
+
+class SkillFiles(Answer):
+    """The files of a skill."""
+
+    name: str
+    files: dict[str, str | None]
+    """Texts by path; null for a file that is not text."""
+
+
+class ContainerAction(Answer):
+    """What was done with an agent's containers, and their state afterwards."""
+
+    agent_id: str
+    action: Literal["stop", "restart"]
+    container_status: Status
+
+
+class ContainerAnswer(Answer):
+    """The containers of an agent."""
+
+    agent_id: str
+    container_status: Status
+    containers: list[str]
+    """Their names for the engine."""
 
 
 class ThreadAnswer(Answer):

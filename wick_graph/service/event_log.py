@@ -7,8 +7,11 @@ process or another, continues exactly after it.
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from wick_graph.errors import ThreadBusyError
@@ -224,3 +227,88 @@ def _joins(last: Wire, event: Wire) -> bool:
 def _join(last: dict[str, Any], event: Wire) -> None:
     text = last["data"]["delta"] + event["data"]["delta"]
     last["data"] = {"delta": text, "chunk": {"content": text}}
+
+
+# --- The event bus of a tenant: changes of its agents, runs and containers.
+#
+# The latest events are in memory. Readers fetch them, so a slow reader delays no other: it misses
+# the oldest ones, and gets a `gap` event.
+
+
+_KEPT: Final = 512
+"""Latest events of a tenant to keep in memory."""
+
+Numbered = tuple[int | None, Wire]
+
+
+class EventBus:
+    """The latest events of one tenant in this process.
+
+    Their numbers grow, also from one server process to the next: a number is the time in
+    milliseconds, or the next free one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: deque[tuple[int, Wire]] = deque()
+        self._last = self._gone = time.time_ns() // 1_000_000
+        """The last number that was given, and the last one that is not kept."""
+        self._readers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._closed = False
+
+    def tell(self, event: str, **data: Any) -> None:
+        """Add an event; any thread may call this."""
+        with self._lock:
+            self._last = max(self._last + 1, time.time_ns() // 1_000_000)
+            if len(self._kept) == _KEPT:
+                self._gone = self._kept.popleft()[0]
+            self._kept.append((self._last, {"event": event, "data": data}))
+            self._wake()
+
+    def close(self) -> None:
+        """End the streams of all readers."""
+        with self._lock:
+            self._closed = True
+            self._wake()
+
+    def _wake(self) -> None:
+        for news, loop in self._readers.items():
+            with suppress(RuntimeError):  # the reader's loop has ended
+                loop.call_soon_threadsafe(news.set)
+
+    async def follow(self, after: int | None) -> AsyncIterator[Numbered | None]:
+        """Yield the events after a number, or a `connected` event and those from now on.
+
+        None is a pause. A `gap` event comes first if some of them are no longer kept.
+        """
+        news = asyncio.Event()
+        with self._lock:
+            self._readers[news] = asyncio.get_running_loop()
+            at = self._last if after is None else after
+        try:
+            if after is None:
+                yield at, {"event": "connected", "data": {}}
+            while True:
+                news.clear()
+                with self._lock:
+                    found, over = self._since(at), self._closed
+                for number, event in found:
+                    at = at if number is None else number
+                    yield number, event
+                if over and not found:
+                    return
+                if not found:
+                    yield None
+                    await news.wait()
+        finally:
+            with self._lock:
+                del self._readers[news]
+
+    def _since(self, after: int) -> list[Numbered]:
+        """List the events after a number; the first is a `gap` if some of them are not kept."""
+        first = self._kept[0][0] if self._kept else self._last + 1
+        if self._gone <= after <= self._last:
+            return [entry for entry in self._kept if entry[0] > after]
+        gap: Wire = {"event": "gap", "data": {"after": after, "next": first}}
+        # its number is the one before the first event that is kept: no reader misses it again
+        return [(self._gone, gap), *self._kept]

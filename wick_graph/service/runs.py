@@ -191,7 +191,7 @@ class DetachedRun:
         self, row: StreamRow, event_log: EventLog, *, recovered: bool = False, cut_off: bool = False
     ) -> None:
         self.row, self.event_log = row, event_log
-        self._recovered, self._cut_off = recovered, cut_off
+        self.recovered, self._cut_off = recovered, cut_off
         self.result: Result | None = None
         self.failure: BaseException | None = None
         self.status = "running"
@@ -212,7 +212,7 @@ class DetachedRun:
             last = None if self.suspended else self._last(CANCELLED)
         except Exception as error:  # the input was refused late, or the store failed
             self.failure, self.status = error, "failed"
-            lost = self._recovered and isinstance(error, ThreadBusyError)
+            lost = self.recovered and isinstance(error, ThreadBusyError)
             last = None if lost else self._last(public_message(error))  # another server has the run
         try:
             if last is not None:
@@ -235,7 +235,7 @@ class DetachedRun:
             async for event in events:
                 self.first.set()
                 failed = event.exception if isinstance(event, Failed) else None
-                if self._recovered and isinstance(failed, ThreadBusyError):
+                if self.recovered and isinstance(failed, ThreadBusyError):
                     raise failed
                 if self._cut_off:
                     self._cut_off = False
@@ -313,9 +313,18 @@ _LOOK_SECONDS: Final = 0.1
 class Runs:
     """The runs of one tenant in this process."""
 
-    def __init__(self, tenant: str, saver: SqlSaver, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        tenant: str,
+        saver: SqlSaver,
+        limits: Limits,
+        metrics: Metrics,
+        tell: Callable[..., None],
+    ) -> None:
         self._tenant, self._saver, self._limits = tenant, saver, limits
         self._metrics = metrics
+        self._tell = tell
+        """Puts an event on the tenant's bus."""
         self.live: dict[str, DetachedRun] = {}
         """By thread; each has at most one."""
         self._beginning: dict[str, asyncio.Event] = {}
@@ -439,8 +448,11 @@ class Runs:
         return self._drive(run, again.begin(agent, row))
 
     def _drive(self, run: DetachedRun, events: AsyncIterator[Event]) -> DetachedRun:
-        thread_id = run.row.thread_id
+        row = run.row
+        thread_id = row.thread_id
         self.live[thread_id] = run
+        names = {"run_id": row.run_id, "thread_id": thread_id, "agent_id": row.asked["agent"]}
+        self._tell("run_started", **names, recovered=run.recovered)
 
         async def work() -> None:
             began = time.monotonic()
@@ -450,6 +462,10 @@ class Runs:
         def ended(task: asyncio.Task[None]) -> None:  # also for a task that never started
             if self.live.get(thread_id) is run:
                 del self.live[thread_id]
+            if run.event_log.ended:
+                self._tell("run_finished", **names, stopped_because=run.status)
+            else:  # after a restart, or on another server, it goes on
+                self._tell("run_suspended", **names)
 
         run.task = asyncio.create_task(work(), name=f"run {run.row.run_id}")
         run.task.add_done_callback(ended)

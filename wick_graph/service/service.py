@@ -22,6 +22,7 @@ from wick_graph.errors import (
     WickError,
 )
 from wick_graph.loading import Agents
+from wick_graph.service.event_log import EventBus
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
 from wick_graph.service.runs import Histogram, Metrics, Runs
 from wick_graph.service.tenants import TenantAgents, config_for, shared_by
@@ -103,6 +104,7 @@ class Tenant:
 
     def __init__(self, name: str, service: Service) -> None:
         self.name = name
+        self.bus = EventBus()
         self.agents = TenantAgents(
             Agents(
                 config_for(service.file, name),
@@ -113,9 +115,13 @@ class Tenant:
             ),
             whole=lambda: service.file,
             rules=lambda: service.callbacks,
+            tell=self.bus.tell,
+            protect=service.bind_backends,
         )
         self.saver: SqlSaver = self.agents.store
-        self.runs = Runs(name, self.saver, service.options.limits, service.metrics_of(name))
+        self.runs = Runs(
+            name, self.saver, service.options.limits, service.metrics_of(name), self.bus.tell
+        )
         self.recovering = asyncio.Lock()
         self.users = 0
         """Requests and jobs that use the tenant now."""
@@ -242,6 +248,15 @@ class Service:
                 return
             await asyncio.to_thread(self._tenants.pop(name).close)
 
+    def bind_backends(self) -> None:
+        """Close what governs agents to the agents of all open tenants.
+
+        Raises:
+            ConfigError: An agent's commands could write it.
+        """
+        for tenant in [*self._tenants.values()]:
+            tenant.agents.bind_backends()
+
     def metrics_of(self, tenant: str) -> Metrics:
         """Return a tenant's metrics, which outlive its closing."""
         return self._metrics.setdefault(tenant, Metrics(self._metrics[LOCAL]))
@@ -259,14 +274,22 @@ class Service:
         """Count the tenants with an open store."""
         return len(self._tenants)
 
+    def check_open(self) -> None:
+        """Check that the server is not stopping.
+
+        Raises:
+            Problem: It is.
+        """
+        if self.draining:
+            raise Problem(503, "the server is stopping; try again", headers={"Retry-After": "5"})
+
     def check_capacity(self) -> None:
         """Check that the server accepts a new run.
 
         Raises:
             Problem: The server is stopping, or has too many runs.
         """
-        if self.draining:
-            raise Problem(503, "the server is stopping; try again", headers={"Retry-After": "5"})
+        self.check_open()
         if self.live_runs() >= self.options.limits.runs:
             raise Problem(
                 503, "the server has too many runs; try again", headers={"Retry-After": "1"}
@@ -324,6 +347,8 @@ class Service:
                 await tenant.saver.leases.anote_shutdown()
         left = [tenant.runs.suspend(seconds, self.stop_now) for tenant in self._tenants.values()]
         await asyncio.gather(*left)
+        for tenant in self._tenants.values():
+            tenant.bus.close()
 
     async def _keep_recovering(self) -> None:
         while True:

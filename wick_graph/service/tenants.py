@@ -9,12 +9,14 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from wick_graph.backends import LocalBackend, Rules
 from wick_graph.backends.docker import DockerBackend
+from wick_graph.backends.docker.container import Status
 from wick_graph.config import (
     AgentConfig,
     AgentsFile,
@@ -25,7 +27,7 @@ from wick_graph.config import (
     place_of,
 )
 from wick_graph.config.schema import OwnCode
-from wick_graph.config.trusted import TENANTS
+from wick_graph.config.trusted import TENANTS, skills_folder
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.guest import GuestAgent
 from wick_graph.errors import ConfigError, ModelError, ToolError, WickError
@@ -34,6 +36,7 @@ from wick_graph.loading import Agents, backends_in, build_agent, has_files, hook
 from wick_graph.models.resolve import DEMO, ModelChoice, resolve_model
 from wick_graph.models.spec import AUTO, PROVIDERS, ModelSpec, parse
 from wick_graph.service.options import LOCAL, Problem, log
+from wick_graph.service.skills import UploadedSkills
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background
 from wick_graph.tools import FuncTool
@@ -88,7 +91,7 @@ class _FolderMap:
         self._outer = [one for one in folders if not any(o in one.parents for o in folders)]
         """Folders of backends that are not inside another one; none contains its neighbours."""
         beside = {_beside(one) for one in (*self._outer, self._base)}
-        self._private = folders | beside | {*_of_all(file)}
+        self._private = folders | beside | {*_of_all(file), skills_folder(file.base_dir)}
 
     @property
     def tools_dir(self) -> Path:
@@ -187,20 +190,31 @@ class TenantAgents(Mapping[str, Agent]):
     """
 
     def __init__(
-        self, agents: Agents, *, whole: Callable[[], AgentsFile], rules: Callable[[], Client]
+        self,
+        agents: Agents,
+        *,
+        whole: Callable[[], AgentsFile],
+        rules: Callable[[], Client],
+        tell: Callable[..., None],
+        protect: Callable[[], None],
     ) -> None:
         self._agents = agents
         self._whole = whole
         """Returns the configuration as it is for the tenant `local`."""
         self._rules = rules
         """Returns what sends requests to addresses of callers."""
+        self.tell = tell
+        """Puts an event on the tenant's bus."""
+        self.skills = UploadedSkills(
+            skills_folder(agents.config.base_dir) / folder_name(agents.tenant), protect
+        )
         self._own: dict[str, AgentConfig] = {}
         self._off: dict[str, frozenset[str]] = {}
         self._made: dict[str, Agent] = {}
         self._kits: dict[str, list[BaseHook]] = {}
         """The hooks of agents with served files or switched hooks."""
         self._building = threading.Lock()
-        self._opened: list[LocalBackend | DockerBackend] = []
+        self._opened: dict[LocalBackend | DockerBackend, str] = {}
 
     @property
     def store(self) -> SqlSaver:
@@ -332,7 +346,7 @@ class TenantAgents(Mapping[str, Agent]):
             self._own[agent_id] = self._placed(agent_id, config)
             try:
                 made = self._made[agent_id] = self._build(agent_id)
-                self._keep_apart()
+                self.bind_backends()
             except Exception as error:
                 self._forget(agent_id)
                 if isinstance(error, ModelError):
@@ -340,6 +354,7 @@ class TenantAgents(Mapping[str, Agent]):
                 if isinstance(error, WickError):  # its text may name files and their contents
                     raise self._unbuilt(agent_id, error, 409) from None
                 raise
+            self._tell_of(agent_id, "added")
             return made
 
     def _check_model(self, config: AgentConfig) -> None:
@@ -383,6 +398,7 @@ class TenantAgents(Mapping[str, Agent]):
             if agent_id in config.subagents and key != agent_id:
                 raise Problem(409, f"the agent {key} gives it tasks; remove that one first")
         self._forget(agent_id)
+        self._tell_of(agent_id, "removed")
 
     def _forget(self, agent_id: str) -> None:
         """Drop an agent of the tenant's own, and close its files."""
@@ -390,7 +406,7 @@ class TenantAgents(Mapping[str, Agent]):
         self._made.pop(agent_id, None)
         self._off.pop(agent_id, None)
         for backend in backends_in(self._kits.pop(agent_id, [])):
-            self._opened.remove(backend)
+            del self._opened[backend]
             backend.close()
 
     def _placed(self, agent_id: str, config: AgentConfig) -> AgentConfig:
@@ -398,10 +414,21 @@ class TenantAgents(Mapping[str, Agent]):
         file = self._whole()
         file = file.model_copy(update={"agents": {**file.agents, agent_id: config}})
         backend = config_for(file, self._agents.tenant).agents[agent_id].backend
-        return config.model_copy(update={"backend": backend})
+        made: dict[str, Any] = {"backend": backend}
+        if config.skills is not None and backend is not None:
+            with suppress(Problem):  # then it sees no uploaded skills; the log says why
+                self.skills.open()
+                uploaded = str(self.skills.folder)
+                paths = (uploaded, *config.skills.paths)
+                made["skills"] = config.skills.model_copy(update={"paths": paths})
+                if backend.type == "local":  # a container sees it anyway
+                    readable = (*backend.readable, uploaded)
+                    made["backend"] = backend.model_copy(update={"readable": readable})
+        placed: AgentConfig = config.model_copy(update=made)
+        return placed
 
-    def _keep_apart(self) -> None:
-        """Keep the tools of all agents from the skills of the tenant's own agents.
+    def bind_backends(self) -> None:
+        """Keep all tools from the skills of the tenant's own agents, and follow the containers.
 
         Raises:
             ConfigError: Commands of another agent could write them.
@@ -409,11 +436,58 @@ class TenantAgents(Mapping[str, Agent]):
         file = self.file
         paths = [
             f"{place_of(config, file.base_dir, path)}/"
-            for config in self._own.values()
+            for config in [*self._own.values()]
             for path in (config.skills.paths if config.skills and config.backend else ())
         ]
-        for backend in (*self._agents.backends, *self._opened) if paths else ():
-            backend.keep_from(Rules(control=tuple(paths)))
+        if (uploaded := skills_folder(file.base_dir)).is_dir():
+            paths.append(f"{uploaded}/")
+        for backend, agent_id in self._backends():
+            if paths:
+                backend.keep_from(Rules(control=tuple(paths)))
+            if isinstance(backend, DockerBackend):
+                backend.on_status(partial(self._container_is, agent_id))
+
+    def _container_is(self, agent_id: str, status: Status) -> None:
+        self.tell("container_status", agent_id=agent_id, container_status=status)
+
+    def _tell_of(self, agent_id: str, change: str) -> None:
+        self.tell("config_changed", agent_id=agent_id, change=change)
+
+    def _backends(self) -> Iterator[tuple[LocalBackend | DockerBackend, str]]:
+        """Yield each open backend with the id of its agent, also those of earlier versions."""
+        yield from (*self._agents.backends.items(), *self._opened.items())
+        for agent_id, agent in self._agents.given.items():
+            yield from ((backend, agent_id) for backend in backends_in(agent.hooks))
+
+    def containers(self) -> dict[str, list[DockerBackend]]:
+        """Return the backends with containers of each agent that was built."""
+        found: dict[str, list[DockerBackend]] = {}
+        for backend, agent_id in self._backends():
+            if isinstance(backend, DockerBackend) and agent_id in self:
+                found.setdefault(agent_id, []).append(backend)
+        return found
+
+    def stop_containers(self, agent_id: str, *, restart: bool = False) -> Status:
+        """Stop an agent's containers, and launch one if asked; return the state afterwards.
+
+        Raises:
+            Problem: There is no such agent, it has no containers, or the engine refuses.
+        """
+        hooks = self[agent_id].hooks
+        used = [one for one in backends_in(hooks) if isinstance(one, DockerBackend)]
+        if not used:
+            raise Problem(
+                409, f"the agent {agent_id} has no container; give it a backend of type docker"
+            )
+        try:
+            for backend in dict.fromkeys((*self.containers().get(agent_id, ()), *used)):
+                backend.stop()
+            if restart:
+                used[0].launch()
+        except (ConfigError, ToolError, OSError) as error:  # its text may name files of the host
+            log.error("a container of the agent %s: %s", agent_id, error)
+            raise Problem(503, "the container engine refused; the server's log says why") from None
+        return used[0].status
 
     def switch(self, agent_id: str, *, on: Sequence[str], off: Sequence[str]) -> list[str]:
         """Switch hooks of an agent on and off for this tenant; return the names that are on.
@@ -427,6 +501,7 @@ class TenantAgents(Mapping[str, Agent]):
                 raise Problem(409, f"the agent has no hook {name} to switch on; configure it")
         self._off[agent_id] = (self._off.get(agent_id, frozenset()) | {*off}) - {*on}
         self._made.pop(agent_id, None)
+        self._tell_of(agent_id, "changed")
         return [name for name in names if name not in self._off[agent_id]]
 
     def of(self, file: AgentsFile, *, built: bool = False) -> Agents:
@@ -445,14 +520,23 @@ class TenantAgents(Mapping[str, Agent]):
 
     def replace(self, agents: Agents) -> None:
         """Switch to the agents of another configuration; running runs keep theirs."""
-        self._agents = agents
+        before, self._agents = self._agents.config, agents
         self._made.clear()
         self._kits.clear()
+        now = agents.config
+        for agent_id in before.agents.keys() - now.agents.keys():
+            self._tell_of(agent_id, "removed")
+        for agent_id, config in now.agents.items():
+            known = before.agents.get(agent_id)
+            if known is None:
+                self._tell_of(agent_id, "added")
+            elif known != config or any(now.code(agent_id)):
+                self._tell_of(agent_id, "changed")
 
     def close(self) -> None:
         """Stop the containers; close the files and the store."""
         while self._opened:
-            self._opened.pop().close()
+            self._opened.popitem()[0].close()
         self._agents.close()
 
     @property
@@ -473,8 +557,8 @@ class TenantAgents(Mapping[str, Agent]):
                 made = self._kits[agent_id] = hooks_of(agent_id, self.file, inside=own)
             except WickError as error:
                 raise self._unbuilt(agent_id, error) from None
-            self._opened += backends_in(made)
-            self._keep_apart()
+            self._opened |= dict.fromkeys(backends_in(made), agent_id)
+            self.bind_backends()
         return self._kits[agent_id]
 
     def _build(self, agent_id: str) -> Agent:
@@ -487,7 +571,7 @@ class TenantAgents(Mapping[str, Agent]):
         off, own = self._off.get(agent_id, frozenset()), agent_id in self._own
         if not own and not off:
             made = self._agents[agent_id]
-            self._keep_apart()
+            self.bind_backends()
             return made
         if agent_id in self._agents.given:
             return self._agents.copy_of(agent_id, without=off)

@@ -494,7 +494,10 @@ class Leases:
         return row[1] if row is not None and _holds(self._core, row[0], row[2]) else None
 
     def together(self, work: Callable[[], T]) -> T:
-        """Take or give back a lease, with all that belongs to it, in one commit."""
+        """Take or give back a lease, with all that belongs to it, in one commit.
+
+        If `work` fails after it has taken a lease, the lease stays taken: give it back.
+        """
         return self._core.together(work)
 
     async def atogether(self, work: Callable[[], T]) -> T:

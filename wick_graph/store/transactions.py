@@ -561,7 +561,8 @@ class Transactions(ABC):
     def together(self, work: Callable[[], T]) -> T:
         """Do several things with one commit.
 
-        No other thread reads or commits between them: else the first could fail alone.
+        No other thread reads or commits between them: else the first could fail alone. If `work`
+        fails by an error that is not the database's, its earlier writes are committed all the same.
 
         Raises:
             StorageError: As in `writing`, or the commit failed.

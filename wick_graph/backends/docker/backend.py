@@ -6,13 +6,14 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, Self
 
 from wick_graph.backends.docker.container import (
+    STOPPED,
     Box,
     Boxes,
     BoxOptions,
@@ -180,6 +181,15 @@ class DockerBackend:
         """Return the state of the containers: `idle`, `launching`, `launched` or `error`."""
         return self._boxes.status
 
+    @property
+    def containers(self) -> list[str]:
+        """List the names of the running containers."""
+        return self._boxes.names
+
+    def on_status(self, call: Callable[[Status], object]) -> None:
+        """Call a function with each new state of the containers, from any thread."""
+        self._boxes.on_status = call
+
     def launch(self) -> None:
         """Launch a container before the first command needs it.
 
@@ -190,7 +200,7 @@ class DockerBackend:
         self._boxes.give(self._boxes.take(parts), killed=False)
 
     def stop(self) -> None:
-        """End all containers; the next command launches a new one. Files stay."""
+        """End all containers; running commands fail, the next launches a new one. Files stay."""
         self._boxes.stop()
 
     def ls(self, path: str = ".", limit: int | None = None) -> Listing:
@@ -278,8 +288,14 @@ class DockerBackend:
         killed = True
         try:
             done, killed = self._run(box, shell(command), seconds, name, stop or Stop())
+        except ToolError as error:
+            if box.stopped:
+                raise ToolError(STOPPED) from error
+            raise
         finally:
             self._boxes.give(box, killed=killed)
+        if box.stopped and killed:
+            raise ToolError(STOPPED)
         note = self._guard.note(before, apart=True)
         return replace(done, notes=(*done.notes, note)) if note else done
 

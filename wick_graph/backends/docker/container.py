@@ -177,6 +177,8 @@ class Box:
                 **_hardened(options),
             )
         self._input: Any = None
+        self.stopped = False
+        """Whether a person has stopped it, not a command's own end."""
         try:
             with engine.speaking(f"starting the container {name}"):
                 self._input = self._container.attach_socket(params={"stdin": 1, "stream": 1})
@@ -189,6 +191,11 @@ class Box:
     def id(self) -> str:
         """Return the engine's id of it."""
         return str(self._container.id)
+
+    @property
+    def name(self) -> str:
+        """Return its name for the engine."""
+        return str(self._container.name)
 
     def processes(self) -> int:
         """Count its processes, including the first."""
@@ -295,6 +302,11 @@ def _identity(engine: Engine, folder: str) -> str:
 
 Status = Literal["idle", "launching", "launched", "error"]
 
+STOPPED: Final = (
+    "the container was stopped meanwhile; what the command changed in the folder stays, and the "
+    "next command gets a new container"
+)
+
 _AT_ONCE: Final = 4
 """Commands of one backend that run at the same time; others wait."""
 
@@ -313,18 +325,40 @@ class Boxes:
         self._all: Final[set[Box]] = set()
         self._idle: Final[list[Box]] = []
         self._launching = 0
+        self._stops = 0
         self._failed = False
+        self._told: Status = "idle"
+        self.on_status: Callable[[Status], object] = lambda status: None
+        """Called with each new state of the pool; it must be quick."""
         self._close: Final = weakref.finalize(self, _kill, self._all)
 
     @property
     def status(self) -> Status:
         """Return the state of the pool; `error` after a failed launch."""
         with self._lock:
-            if self._launching:
-                return "launching"
-            if self._all:
-                return "launched"
-            return "error" if self._failed else "idle"
+            return self._now()
+
+    @property
+    def names(self) -> list[str]:
+        """List the names of the containers."""
+        with self._lock:
+            return sorted(box.name for box in self._all)
+
+    def _now(self) -> Status:
+        if self._launching:
+            return "launching"
+        if self._all:
+            return "launched"
+        return "error" if self._failed else "idle"
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the pool; report its state if that has changed."""
+        with self._lock:
+            yield
+            if (now := self._now()) != self._told:
+                self._told = now
+                self.on_status(now)
 
     def take(self, parts: tuple[PartMount, ...]) -> Box:
         """Return an idle container; `give` returns it to the pool.
@@ -356,12 +390,15 @@ class Boxes:
         self._places.release()
 
     def stop(self) -> None:
-        """Kill all containers; their running commands end as killed."""
-        with self._lock:
+        """Kill all containers, also one that is being launched; their commands fail."""
+        with self._changing():
             boxes = list(self._all)
             self._all.clear()
             self._idle.clear()
             self._failed = False
+            self._stops += 1
+        for box in boxes:
+            box.stopped = True
         for box in boxes:
             box.kill()
 
@@ -370,21 +407,26 @@ class Boxes:
             return self._idle.pop() if self._idle else None
 
     def _launched(self, parts: tuple[PartMount, ...]) -> Box:
-        with self._lock:
+        with self._changing():
             self._launching += 1
+            before = self._stops
         box = None
         try:
             box = self._make(parts)
         finally:
-            with self._lock:
+            with self._changing():
                 self._launching -= 1
-                self._failed = box is None
-                if box is not None:
+                stopped = self._stops != before
+                self._failed = box is None and not stopped
+                if box is not None and not stopped:
                     self._all.add(box)
+        if stopped:
+            box.kill()
+            raise ConfigError("the container was stopped before it ran; try again")
         return box
 
     def _forget(self, box: Box) -> None:
-        with self._lock:
+        with self._changing():
             self._all.discard(box)
         box.kill()
 

@@ -106,6 +106,11 @@ class Chunks:
         if self.ended:
             return b""
         self.ended = True
+        problem.more = {
+            "thread_id": self._row.thread_id,
+            "run_id": self._row.run_id,
+            **problem.more,
+        }
         return _line(openai_error(problem))
 
     def _end(self, why: str) -> bytes:
