@@ -75,7 +75,7 @@ def must_confine() -> None:
 
 
 def user_id() -> int | None:
-    """Return the number of this process's user, which decides its rights; None if users have none."""
+    """Return the number of the user that this process acts for; None if users have none."""
     return os.geteuid() if hasattr(os, "geteuid") else None
 
 
