@@ -167,7 +167,7 @@ def lives(pid: int, mark: str) -> bool | None:
     if not mark.isalnum():
         return None
     try:
-        file = os.open(_marked(mark), os.O_RDWR)
+        file = os.open(_marked(mark), os.O_RDWR | O_NOFOLLOW | O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -210,11 +210,12 @@ def _unmark(pid: int) -> None:
 
 def _remove_old() -> None:
     """Remove the files of processes that were killed long ago."""
-    for path in Path(tempfile.gettempdir()).glob("wick_graph-*.alive"):
-        with suppress(OSError):
-            old = time.time() - path.stat().st_mtime > _OLD_SECONDS
-            if old and lives(0, path.stem.partition("-")[2]) is False:
-                path.unlink()
+    with suppress(OSError):
+        for path in Path(tempfile.gettempdir()).glob("wick_graph-*.alive"):
+            with suppress(OSError):
+                old = time.time() - path.lstat().st_mtime > _OLD_SECONDS
+                if old and lives(0, path.stem.partition("-")[2]) is False:
+                    path.unlink()
 
 
 def is_number_in_use(pid: int) -> bool:
