@@ -185,7 +185,7 @@ def _own_mark() -> str:
             file = os.open(_marked(mark), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             lock(file, wait=False)
             _files.append(file)
-        after_fork(_let_go)
+        at_fork(after_in_child=_let_go)
         atexit.register(_unmark, pid)
         _remove_old()
     return _marks[pid]
@@ -238,18 +238,10 @@ def end_group(pid: int, *, at_once: bool) -> None:
         getattr(os, "killpg", os.kill)(pid, number)
 
 
-def around_fork(
-    before: Callable[[], object], after: Callable[[], object], in_child: Callable[[], object]
-) -> None:
-    """Call functions around each fork of this process, if the system has forks."""
+def at_fork(**calls: Callable[[], object]) -> None:
+    """Register as `os.register_at_fork` does, if the system has forks."""
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_parent=after, after_in_child=in_child)
-
-
-def after_fork(in_child: Callable[[], object]) -> None:
-    """Call a function in each fork of this process, if the system has forks."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=in_child)
+        os.register_at_fork(**calls)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from wick_graph.backends.protocol import (
 from wick_graph.backends.root import Root
 from wick_graph.backends.search_worker import read_at
 from wick_graph.errors import ToolError
-from wick_graph.machine import after_fork
+from wick_graph.machine import at_fork
 
 # --- A model's patterns, as RE2 expressions that a worker process compiles.
 #
@@ -488,7 +488,7 @@ _WAITING: Final = _Waiting()
 
 atexit.register(_WAITING.close)
 
-after_fork(_WAITING.forked)
+at_fork(after_in_child=_WAITING.forked)
 
 
 class Worker:
