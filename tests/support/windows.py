@@ -8,7 +8,6 @@ files that are open. `msvcrt` has real locks. wick_graph is loaded after that.
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import importlib
 import io
@@ -33,7 +32,7 @@ MODULES: Final = (
 )
 
 NAMES: Final = re.compile(
-    r"O_(?!RDONLY|WRONLY|RDWR|APPEND|CREAT|EXCL|TRUNC)\w+|(sched|SCHED|posix|POSIX|RTLD|GRND)_\w+"
+    r"O_(?!RDONLY|WRONLY|RDWR|APPEND|CREAT|EXCL|TRUNC)\w+|(sched|SCHED|posix|RTLD|GRND)_\w+"
     r"|(get|set)(e|re|res|s|p)?[ug]id|[gs]etp(grp|riority)|[gs]etgroups|getgrouplist|initgroups"
     r"|fork(pty)?|kill(pg)|register_at_fork|wait(3|4|id)?|W[A-Z]+|P_(PID|PGID|ALL|PIDFD)|getsid"
     r"|setsid|pidfd_open|[fl]?chown|lchmod|chroot|mkfifo|mknod|nice|openpty|pipe2|uname|f?statvfs"
@@ -76,7 +75,7 @@ def become(libraries: Sequence[str] = LIBRARIES) -> None:
     _with_locks()
     for name in MODULES:
         sys.modules.pop(name, None)
-    sys.meta_path.insert(0, _Missing())  # type: ignore[arg-type]  # as finders may be
+    sys.meta_path.insert(0, _Missing())
     for name in dir(os):
         if NAMES.fullmatch(name):
             delattr(os, name)
@@ -95,8 +94,7 @@ def become(libraries: Sequence[str] = LIBRARIES) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         os.environ.pop(name, None)
     subprocess.Popen.kill = subprocess.Popen.terminate  # type: ignore[method-assign]  # as there
-    own: Any = asyncio
-    own.ProactorEventLoop = asyncio.SelectorEventLoop
+    _with_its_library()
     _with_its_files()
     sys.platform = "win32"
     warnings.filterwarnings("error", category=EncodingWarning, module="wick_graph")
@@ -120,6 +118,15 @@ def _with_locks() -> None:
 
     locks.locking = locking
     sys.modules["msvcrt"] = locks
+
+
+def _with_its_library() -> None:
+    """Let the standard library, which looks at `sys.platform`, find what it calls there."""
+    loops, system, files = (importlib.import_module(one) for one in ("asyncio", "os", "shutil"))
+    vars(loops)["ProactorEventLoop"] = loops.SelectorEventLoop
+    vars(system)["process_cpu_count"] = system.cpu_count
+    vars(subprocess)["_USE_POSIX_SPAWN"] = False
+    vars(files)["_winapi"] = types.SimpleNamespace(NeedCurrentDirectoryForExePath=lambda _: False)
 
 
 def _with_its_files() -> None:
@@ -176,7 +183,7 @@ def _with_its_files() -> None:
     own.unlink, own.remove, own.replace = closed(os.unlink), closed(os.remove), closed(os.replace)
     own.rename, own.symlink = rename, symlink
     own.open, own.mkdir = valid(os.open), valid(os.mkdir)
-    builtins.open = io.open = valid(open)  # type: ignore[assignment]
+    builtins.open = io.open = valid(open)
 
 
 if __name__ == "__main__":
