@@ -32,7 +32,7 @@ from wick_graph.debug import DebugSession
 from wick_graph.journal import blame, details, journal, reader, reconstruct
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "types", "constants", "durations", "langgraph_config", "events", "lazy"),
+    ("errors", "types", "constants", "durations", "langgraph_config", "events", "lazy", "machine"),
     ("messages",),
     ("expressions",),
     ("core",),

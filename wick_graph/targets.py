@@ -23,7 +23,9 @@ from wick_graph.errors import ConfigError
 from wick_graph.loading import Agents
 from wick_graph.store import SqlSaver
 
-_TARGET: Final = re.compile(r"(?P<place>[^\s:#]+):(?P<name>[^\W\d]\w*)(?:#(?P<agent_id>\S+))?")
+_TARGET: Final = re.compile(
+    r"(?P<place>(?:[A-Za-z]:[\\/])?[^\s:#]+):(?P<name>[^\W\d]\w*)(?:#(?P<agent_id>\S+))?"
+)
 _GRAPHS: Final = re.compile(r"(?P<place>\S*?langgraph\.json)(?:[:#](?P<name>\S+))?")
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")

@@ -148,9 +148,9 @@ def test_a_file_of_somebody_else(
     link = tmp_path / "link.yaml"
     link.symlink_to(file)
     owner = file.stat().st_uid
-    monkeypatch.setattr(os, "getuid", lambda: owner)
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
     assert load_config(file, env={}).notices == ()
-    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     for path in (file, link):
         notices = load_config(path, env={}).notices
         assert [f"{path} belongs to another user" in notice for notice in notices] == (

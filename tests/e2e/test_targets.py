@@ -206,6 +206,8 @@ def test_what_is_wrong_is_one_sentence(folder: Folder, target: str, sentence: st
         ("app:agent", Target("app", "agent")),
         ("a.b.c:make", Target("a.b.c", "make")),
         ("./src/app.py:agent#x-1", Target("./src/app.py", "agent", "x-1")),
+        (r"C:\src\app.py:agent#x", Target(r"C:\src\app.py", "agent", "x")),
+        (r"C:\src\app.py", None),
         ("openai:gpt-5", None),
         ("Remember: buy milk", None),
         ("app:", None),

@@ -19,7 +19,6 @@ import ctypes
 import importlib.util
 import json
 import os
-import resource
 import select
 import shutil
 import signal
@@ -27,6 +26,9 @@ import sys
 import time
 from contextlib import suppress
 from typing import Any
+
+with suppress(ImportError):  # on Windows; nothing starts this program there
+    import resource
 
 SET_CHILD_SUBREAPER = 36
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import heapq
 import os
@@ -22,6 +21,15 @@ from typing import Any, Final, Literal, Protocol, Self
 from wick_graph.backends.protocol import Entry, EntryType
 from wick_graph.backends.search_worker import read_at
 from wick_graph.errors import ConfigError, RefusedError, ToolError
+from wick_graph.machine import (
+    O_CLOEXEC,
+    O_DIRECTORY,
+    O_NOCTTY,
+    O_NOFOLLOW,
+    O_NONBLOCK,
+    lock,
+    must_confine,
+)
 
 # --- Names of files: from a model's text to the system's bytes, and safely back into a sentence.
 
@@ -112,7 +120,7 @@ _TMPFILE: Final[int] = getattr(os, "O_TMPFILE", 0)
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC
 
 _NEW_MODE: Final = 0o666  # the system subtracts the umask
 
@@ -184,14 +192,14 @@ def _named(directory: int, temporary: bytes) -> tuple[int, bytes]:
         os.unlink(temporary, dir_fd=directory)
     if left >= 0:
         try:
-            fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(temporary, dir_fd=directory)
-        except BlockingIOError:
-            temporary = temporary[:-4] + secrets.token_hex(4).encode() + b".tmp"
+            if lock(left, wait=False):
+                os.unlink(temporary, dir_fd=directory)
+            else:
+                temporary = temporary[:-4] + secrets.token_hex(4).encode() + b".tmp"
         finally:
             os.close(left)
     fd = os.open(temporary, _NEW, _NEW_MODE, dir_fd=directory)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock(fd, wait=False)
     return fd, temporary
 
 
@@ -247,7 +255,7 @@ def _rename(old: bytes, new: bytes, directory: int) -> None:
 # policy does not follow. There is no check before the open: the resolved file is the open file.
 
 
-O_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+O_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY | O_NONBLOCK)
 """Flags of a descriptor for `stat` and walks; a plain read if the system lacks O_PATH."""
 
 _SYS_OPENAT2: Final = 437  # the same number on every Linux architecture
@@ -262,7 +270,7 @@ _MAX_LINKS: Final = 40  # the kernel's own limit
 
 _MAX_RACES: Final = 256
 
-_STEP: Final = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP: Final = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
 
 Mechanism = Literal["auto", "openat2", "walk"]
 
@@ -413,7 +421,7 @@ def _works(root: int) -> bool:
     return True
 
 
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_READ: Final = os.O_RDONLY | O_NONBLOCK | O_NOCTTY
 
 
 class Root:
@@ -443,6 +451,7 @@ class Root:
     ) -> None:
         self.path: Final = os.path.abspath(path)  # noqa: PTH100  (resolve() would follow links)
         """The absolute path of the directory when it was opened."""
+        must_confine()
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:

@@ -36,6 +36,7 @@ from wick_graph.backends.protocol import (
 from wick_graph.backends.root import Root
 from wick_graph.backends.search_worker import read_at
 from wick_graph.errors import ToolError
+from wick_graph.machine import at_fork
 
 # --- A model's patterns, as RE2 expressions that a worker process compiles.
 #
@@ -487,7 +488,7 @@ _WAITING: Final = _Waiting()
 
 atexit.register(_WAITING.close)
 
-os.register_at_fork(after_in_child=_WAITING.forked)
+at_fork(after_in_child=_WAITING.forked)
 
 
 class Worker:

@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import select
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
+
+with suppress(ImportError):  # on Windows; nothing starts this program there
+    import resource
 
 CHUNK_BYTES = 2**20
 

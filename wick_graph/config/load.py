@@ -42,6 +42,7 @@ from wick_graph.config.yaml_reader import (
     read_yaml,
 )
 from wick_graph.errors import ConfigError, did_you_mean
+from wick_graph.machine import user_id
 
 # --- From pydantic's errors to sentences with a file, a line and a key path.
 
@@ -373,7 +374,7 @@ def file_notices(data: Any, status: os.stat_result | None, source: str) -> tuple
         status: of the open file; None if the text came from elsewhere.
         source: the file's name in the warnings.
     """
-    if status is None or not hasattr(os, "getuid"):
+    if status is None or (user := user_id()) is None:
         return ()
     source = one_line(source)
     secrets = [key_path(path) for path in _plain_secrets(data, ())]
@@ -385,7 +386,7 @@ def file_notices(data: Any, status: os.stat_result | None, source: str) -> tuple
             f"{source} can be changed by every user of this machine{holds}; "
             f"run chmod o-w on it{advice}"
         )
-    if secrets and status.st_uid not in (os.getuid(), _ROOT_UID):
+    if secrets and status.st_uid not in (user, _ROOT_UID):
         notices.append(f"{source} belongs to another user{holds}{advice}")
     return tuple(notices)
 

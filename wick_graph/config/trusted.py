@@ -22,6 +22,7 @@ from wick_graph.config.fields import check_code
 from wick_graph.config.schema import AgentConfig, AgentsFile, BackendConfig, McpServerConfig
 from wick_graph.config.yaml_reader import one_line
 from wick_graph.errors import ConfigError
+from wick_graph.machine import user_id
 
 # --- The paths that govern the agents of a file: tools never write to them.
 
@@ -191,7 +192,7 @@ def code_folders() -> tuple[str, ...]:
 def _database(file: AgentsFile) -> Path | None:
     scheme, _, rest = file.store_url.partition(":///")
     name = rest.partition("?")[0]
-    if scheme.split("+")[0] != "sqlite" or not name.startswith("/"):
+    if scheme.split("+")[0] != "sqlite" or not Path(name).is_absolute():
         return None
     return _joined(Path("/"), name)
 
@@ -338,7 +339,7 @@ def _at_home(word: str) -> Path:
 
 
 def _is_absolute(word: str) -> bool:
-    return word.startswith(("/", "~"))
+    return word.startswith("~") or Path(word).is_absolute()
 
 
 def _words(text: str) -> Iterator[str]:
@@ -462,7 +463,7 @@ def _reads_caches(file: AgentsFile) -> bool:
 
 
 def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder if folder == "/" else f"{folder}/")
+    return path == folder or path.startswith(folder if folder == os.sep else f"{folder}{os.sep}")
 
 
 # --- Hashes of the files that a person trusts to start programs, kept for each user.
@@ -551,7 +552,8 @@ def _read() -> dict[str, str]:
     with suppress(OSError, ValueError), (trust_folder() / "trusted.json").open("rb") as file:
         status = os.fstat(file.fileno())
         others = stat.S_IWGRP | stat.S_IWOTH
-        if status.st_uid != os.geteuid() or status.st_mode & others:
+        user = user_id()  # where it has no number, the user's profile is closed to others
+        if user is not None and (status.st_uid != user or status.st_mode & others):
             return {}
         found = json.loads(file.read(_MOST_BYTES))
         if isinstance(found, dict):

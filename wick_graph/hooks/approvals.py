@@ -11,7 +11,6 @@ import difflib
 import getpass
 import hashlib
 import json
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeAlias
@@ -20,6 +19,7 @@ from wick_graph.config import AgentConfig
 from wick_graph.errors import ConfigError, ExpressionError, ToolError
 from wick_graph.expressions import Expression, compile_expression, glob_match
 from wick_graph.hooks.protocol import BaseHook, in_place
+from wick_graph.machine import user_id
 from wick_graph.messages import ToolCall
 from wick_graph.tools.result import failure, normalise
 
@@ -287,8 +287,8 @@ def signed(answer: Any, by: str | None = None) -> Any:
 def _user() -> str:
     try:
         return f"user {getpass.getuser()}"
-    except (KeyError, OSError):
-        return f"user {os.getuid()}"
+    except (KeyError, OSError, ImportError):
+        return f"user {user_id()}"
 
 
 def call_hash(call: ToolCall) -> str:

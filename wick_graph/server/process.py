@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import math
-import signal
 import socket
 import struct
 import sys
-import termios
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, ClassVar, Final, Literal
@@ -20,6 +17,7 @@ from typing import Any, ClassVar, Final, Literal
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from wick_graph import machine
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError
 from wick_graph.service.options import ServerOptions
@@ -101,10 +99,8 @@ class Deadline(H11Protocol):
     def _waiting(self) -> int:
         """Count the unread bytes, here and in the buffer of the operating system."""
         connection = self.transport.get_extra_info("socket")
-        queued = bytearray(4)
-        with contextlib.suppress(OSError):  # not available on every system
-            fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, queued)
-        return self.transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
+        unsent = machine.unsent(connection.fileno())
+        return self.transport.get_write_buffer_size() + unsent
 
     def _look(self) -> None:
         """Abort the connection if its client read nothing; `close` would wait for it."""
@@ -143,11 +139,8 @@ class _Process(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal stops it."""
         self._loop = asyncio.get_running_loop()
-        before = signal.signal(signal.SIGHUP, self.handle_exit)  # uvicorn handles the others
-        try:
+        with machine.on_hangup(self.handle_exit):  # uvicorn handles the other signals
             await super().serve(sockets)
-        finally:
-            signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start to stop."""
@@ -238,7 +231,7 @@ def bind(options: ServerOptions) -> socket.socket:
         made = socket.socket(family, kind, number)
         with contextlib.ExitStack() as failed:
             failed.enter_context(made)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            machine.reserve(made)
             made.bind(address)
             made.listen(_BACKLOG)  # so that a client that knows the address is not refused
             failed.pop_all()

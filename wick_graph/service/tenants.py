@@ -33,6 +33,7 @@ from wick_graph.engine.guest import GuestAgent
 from wick_graph.errors import ConfigError, ModelError, ToolError, WickError
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.loading import Agents, backends_in, build_agent, has_files, hooks_of
+from wick_graph.machine import must_confine
 from wick_graph.models.resolve import DEMO, ModelChoice, resolve_model
 from wick_graph.models.spec import AUTO, PROVIDERS, ModelSpec, parse
 from wick_graph.service.options import LOCAL, Problem, log
@@ -653,6 +654,11 @@ def check_parts(config: AgentConfig) -> None:
         Problem: Something is refused.
     """
     backend = config.backend
+    if backend is not None or "ls" in config.tools:
+        try:
+            must_confine()
+        except ConfigError as error:
+            raise Problem(409, str(error)) from None
     if backend is not None and backend.type == "docker" and "execute" in backend.model_fields_set:
         raise Problem(400, "backend.execute: is for type: local; leave it out")
     for key, block in (("skills", config.skills), ("memory", config.memory)):

@@ -6,16 +6,15 @@ import contextlib
 import ctypes
 import os
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from wick_graph import machine
 from wick_graph.constants import THREAD_TTL_SECONDS
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
@@ -38,7 +37,7 @@ LEASE_SECONDS: Final = 30.0
 
 def owner() -> bytes:
     """Name this process by its machine, boot, id and start, so that no other has its name."""
-    return text_bytes(f"{_boot()}/{os.getpid()}/{_started(os.getpid())}")
+    return text_bytes(f"{machine.processes()}/{os.getpid()}/{machine.started(os.getpid())}")
 
 
 def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
@@ -46,11 +45,10 @@ def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
 
     A process of another machine cannot be checked: for it the answer is `elsewhere`.
     """
-    boot, _, rest = bytes_text(holder).partition("/")
+    place, _, rest = bytes_text(holder).partition("/")
     pid, started = rest.split("/")[:2]
-    if boot != _boot():
-        return elsewhere
-    return _started(int(pid)) == started
+    found = machine.lives(int(pid), started) if place == machine.processes() else None
+    return elsewhere if found is None else found
 
 
 def is_at_work(holder: bytes, seconds: float) -> bool:
@@ -59,45 +57,6 @@ def is_at_work(holder: bytes, seconds: float) -> bool:
     A process of another machine counts as alive for as long as a lease holds.
     """
     return is_alive(holder, elsewhere=0 <= seconds < LEASE_SECONDS)
-
-
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-
-
-def boot() -> str:
-    """Identify this boot of the machine, the same in all containers; else this process."""
-    try:
-        return _BOOT.read_text(encoding="ascii").strip()
-    except OSError:
-        return _boot()
-
-
-_boot_id: list[str] = []
-
-
-def _boot() -> str:
-    """Identify this boot of the machine and this namespace of process ids.
-
-    Containers of one machine share its boot, but not their process ids. If the system has no such
-    ids, a random one is made.
-    """
-    if not _boot_id:
-        try:
-            space = Path("/proc/self/ns/pid").stat().st_ino
-            _boot_id.append(f"{_BOOT.read_text(encoding='ascii').strip()}-{space}")
-        except OSError:
-            _boot_id.append(uuid.uuid4().hex)
-    return _boot_id[0]
-
-
-def _started(pid: int) -> str:
-    """Return when a process started, in the kernel's ticks; empty if there is no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    state, *_ = fields = stat.rpartition(")")[2].split()
-    return "" if state == "Z" else fields[19]
 
 
 # --- Two clocks: the wall clock, which people set, and a steady one, which only runs.
@@ -148,10 +107,10 @@ def note_time(db: Database, wall: float, steady: float) -> float | None:
     Returns:
         The seconds by which the wall clock was set since the last use; None if it was not.
     """
-    here = text_bytes(boot())
+    here = text_bytes(machine.boot())
     row = db.execute(_LAST, (_ROW,)).fetchone()
     since = 0.0 if row is None else row[3]
-    if row is not None and bytes(row[0]) == here:
+    if row is not None and bytes(row[0]) == here and steady >= row[2]:
         off = wall - row[1] - (steady - row[2])
     else:  # the machine was restarted, or is another one, or this is the first use
         last = db.execute(*compiled(select(func.max(threads.c.last_access)))).fetchone()[0]

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, Self
 from sqlalchemy import select
 
 from wick_graph.errors import StorageError, missing_extra
+from wick_graph.machine import user_id
 from wick_graph.store import row_format, statements
 from wick_graph.store.dialect import Database, Dialect, Now
 from wick_graph.store.row_format import PLAIN, Seals
@@ -93,7 +94,7 @@ class Keys:
                 status = os.fstat(opened.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise StorageError(f"the file of keys {file} is no regular file")
-                if os.name == "posix" and status.st_mode & _OTHERS:
+                if user_id() is not None and status.st_mode & _OTHERS:
                     mode = stat.S_IMODE(status.st_mode)
                     raise StorageError(
                         f"the file of keys {file} may be used by others (mode {mode:04o}); "

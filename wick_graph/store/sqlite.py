@@ -26,6 +26,7 @@ from sqlalchemy.dialects import sqlite as dialect
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from wick_graph import machine
 from wick_graph.errors import StorageError
 from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Synchronous
 from wick_graph.store.digests import Account, migrate
@@ -382,11 +383,6 @@ def _has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-try:
-    import fcntl
-except ImportError:  # this system has no such locks
-    fcntl = None  # type: ignore[assignment]  # the same name for both
-
 BUSY_SECONDS: Final = 5.0
 
 SAFE_VERSION: Final = (3, 51, 3)
@@ -637,10 +633,14 @@ def _make(path: Path) -> None:
 
 
 def _replace_empty(path: Path, made: Path) -> None:
-    """Replace an empty file with a new database, unless another process was faster."""
+    """Replace an empty file with a new database, unless another process was faster.
+
+    Where an open file cannot be replaced, the first connection makes the tables in the empty one.
+    """
+    if not machine.REPLACES_OPEN_FILES:
+        return
     with path.open("rb") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        machine.lock(file.fileno(), wait=True)
         status = os.fstat(file.fileno())
         if place_of(path) == (status.st_dev, status.st_ino) and not status.st_size:
             made.replace(path)

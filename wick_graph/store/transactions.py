@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import os
 import threading
 import time
 import weakref
@@ -22,6 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
+from wick_graph.machine import at_fork
 from wick_graph.store.commit_policy import WAIT_SECONDS, DeferredWrites, Entry
 from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
 
@@ -123,8 +123,7 @@ def register_fork_handlers(store: ForkHandler) -> None:
     """Call a store around every fork and at the end of the process; hold it weakly."""
     if not _watching:
         atexit.register(_at_exit)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
+        at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
         _watching.append(True)
     _live.add(store)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
@@ -19,6 +17,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from wick_graph.constants import MAX_ANSWER_PARTS
+from wick_graph.machine import end_group
 from wick_graph.messages.content import json_parts
 from wick_graph.tools.mcp import CONNECT_SECONDS, Ends, Target
 
@@ -201,10 +200,9 @@ async def _end(process: Process) -> None:
     assert process.stdout is not None
     with contextlib.suppress(OSError, anyio.BrokenResourceError):
         await process.stdin.aclose()
-    for number in (None, signal.SIGTERM, signal.SIGKILL):
-        if number is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
+    for at_once in (None, False, True):
+        if at_once is not None:
+            end_group(process.pid, at_once=at_once)
         with anyio.move_on_after(LEAVE_SECONDS):
             with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.EndOfStream):
                 while True:  # a program that is still writing would not notice the end
@@ -212,8 +210,7 @@ async def _end(process: Process) -> None:
             await process.wait()
             break
     await process.stdout.aclose()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    end_group(process.pid, at_once=True)
 
 
 # --- The SDK's side of a connection.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 from wick_graph.errors import ConfigError, RefusedError
+from wick_graph.machine import O_BINARY
 
 # --- The recorder's protocol, the current recorder, and the audit of refusals and decisions.
 
@@ -150,7 +151,7 @@ class JsonlRecorder:
     def __init__(self, path: str | Path, *, content: bool = False) -> None:
         self.content = content
         self._lock = threading.Lock()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | O_BINARY
         try:
             self._fd = os.open(path, flags, 0o600)
         except OSError as error:

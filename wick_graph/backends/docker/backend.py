@@ -47,6 +47,7 @@ from wick_graph.backends.protocol import (
 )
 from wick_graph.backends.root import Mechanism, Root
 from wick_graph.errors import ConfigError, ToolError
+from wick_graph.machine import user_id
 from wick_graph.sandbox import Level
 from wick_graph.sandbox.plan import OVERFLOW_ID
 
@@ -468,5 +469,5 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == 0:
+    if user_id() == 0:
         os.chown(folder, OVERFLOW_ID, OVERFLOW_ID)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from wick_graph import machine
 from wick_graph.errors import ConfigError, missing_extra
 
 OWNER: Final = "wick-graph.owner"
@@ -148,35 +149,16 @@ def remove(box: Any) -> None:
 
 def owner() -> str:
     """Return a name of this process that no later process can have."""
-    return f"{platform.node()}:{os.getpid()}:{_started(os.getpid())}"
+    return f"{platform.node()}:{os.getpid()}:{machine.started(os.getpid())}"
 
 
 def is_alive(name: str) -> bool:
     """Say whether the process of that name may still exist; another host's always may."""
-    machine, _, rest = name.rpartition(":")[0].rpartition(":")
+    host, _, rest = name.rpartition(":")[0].rpartition(":")
     started = name.rpartition(":")[2]
-    if machine != platform.node() or not rest.isdigit():
-        return bool(machine)
-    return _exists(int(rest)) and _started(int(rest)) == started
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _started(pid: int) -> str:
-    """Return when a process started, in the system's ticks; empty if it is unknown."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return fields[19]
+    if host != platform.node() or not rest.isdigit():
+        return bool(host)
+    return machine.is_number_in_use(int(rest)) and machine.lives(int(rest), started) is not False
 
 
 def _short(error: BaseException) -> str:
