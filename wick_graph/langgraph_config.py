@@ -36,6 +36,9 @@ PULL: Final = "__pregel_pull"
 PUSH: Final = "__pregel_push"
 """In a task's path: a node that an edge triggered, and one that a `Send` triggered."""
 
+DURABILITY: Final = "__pregel_durability"
+"""LangGraph's: when a step is stored: `sync`, `async` or `exit`."""
+
 CHECKPOINT_MAP: Final = "checkpoint_map"
 """The checkpoint that each graph around a task began its superstep from, by namespace."""
 

@@ -20,6 +20,7 @@ from langchain_core.messages.ai import add_ai_message_chunks, add_usage
 
 from wick_graph.constants import TOO_DEEP
 from wick_graph.messages.base import changed_copy
+from wick_graph.messages.content import is_deep
 
 # --- A tool call's arguments, as the model wrote them, read strictly.
 
@@ -48,6 +49,8 @@ def read_arguments(raw: str) -> dict[str, Any]:
         raise BadArgumentsError(f"{error}, in {_shown(raw)}") from None
     if value is None:
         return {}
+    if is_deep(value):  # from Python 3.12 on its reader of JSON stops at no depth
+        raise BadArgumentsError(TOO_DEEP)
     if not isinstance(value, dict):
         raise BadArgumentsError(f"an object is needed, not a {type(value).__name__}")
     return value

@@ -22,6 +22,9 @@ from wick_graph.langgraph_config import PULL, PUSH, Address
 WAIT_SECONDS: Final = 0.01
 """Age at which the flusher commits deferred writes; it also looks this often, so 20 ms at most."""
 
+_LATE_SECONDS: Final = 0.05
+"""How long a step's checkpoint waits for the writes that LangGraph gave to another thread first."""
+
 _OPEN: Final = 1_024
 """The most steps that are followed at a time."""
 
@@ -69,6 +72,7 @@ class DeferredWrites:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._came = threading.Condition(self._lock)
         self._waiting: dict[str, list[Entry]] = {}
         self._steps: OrderedDict[tuple[str, str], _Step] = OrderedDict()
         self._errors: dict[str, BaseException] = {}
@@ -92,6 +96,7 @@ class DeferredWrites:
         with self._lock:
             self._lost.pop(at, None)
             step = self._step(at)
+            self._came.notify_all()
             if any(channel in WRITES_IDX_MAP for channel, _ in writes):
                 step.others = True
                 return False
@@ -104,14 +109,32 @@ class DeferredWrites:
             step.others = True
             return False
 
+    def await_writes(self, at: Address) -> None:
+        """Wait for the first writes of a step that is about to be stored.
+
+        LangGraph gives writes and checkpoint to two threads, and either may come first. Only this
+        order keeps them in one commit.
+        """
+        thread = (at.thread_id, at.ns)
+
+        def came() -> bool:
+            step = self._steps.get(thread)  # or those of a later step, which began meanwhile
+            return step is not None and (step.checkpoint or "") >= (at.checkpoint_id or "")
+
+        with self._came:
+            self._came.wait_for(came, _LATE_SECONDS)
+
     def checkpoint_can_wait(self, at: Address, policy: CommitPolicy) -> bool:
         """Decide whether a checkpoint may wait for the next one.
 
         It may if the policy says so and the step was one node, or pushed tasks only.
         """
         with self._lock:
-            step = self._steps.pop((at.thread_id, at.ns), None)
-        if step is None or step.checkpoint != at.checkpoint_id or step.others:
+            step = self._steps.get((at.thread_id, at.ns))
+            if step is None or step.checkpoint != at.checkpoint_id:
+                return False
+            del self._steps[at.thread_id, at.ns]
+        if step.others:
             return False
         return policy.checkpoint and step.pulls == (0 if step.pushes else 1)
 

@@ -712,6 +712,13 @@ def writer_of(
     return writer.lease, policy if policy.began_from == began_from else COMMIT_NOW
 
 
+def follows_its_writes(config: Mapping[str, Any]) -> bool:
+    """Return whether our engine stores this step, and its writes before it."""
+    given = langgraph_config.configurable(config)
+    ours = isinstance(given.get(langgraph_config.WRITER), Writer)
+    return ours and given.get(langgraph_config.DURABILITY) == "sync"
+
+
 def fence(
     core: StoreConnection, db: Database, lease: Lease | None, thread: int, thread_id: str
 ) -> None:

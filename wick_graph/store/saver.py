@@ -37,7 +37,7 @@ from wick_graph.store.connection import StoreConnection, Ttl
 from wick_graph.store.dialect import Dialect, Synchronous
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
-from wick_graph.store.leases import Lease, Leases
+from wick_graph.store.leases import Lease, Leases, follows_its_writes
 from wick_graph.store.ledger import Ledger
 from wick_graph.store.postgres import SCHEMES, postgres
 from wick_graph.store.row_format import pack_id
@@ -232,6 +232,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
                 stored; the checkpoint is stored all the same.
         """
         at = address_of(config)
+        if metadata.get("source") == "loop" and follows_its_writes(config):
+            self._core.deferred.await_writes(at)
         now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
         if now is not None:
             now()
