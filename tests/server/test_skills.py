@@ -247,6 +247,40 @@ def test_no_skill_is_kept_where_commands_could_write_it(
     assert not (work / ".wick/skills").exists(), "the next start would be refused"
 
 
+@pytest.mark.parametrize("door", ["file", "python"])
+def test_commands_plant_no_skill_before_the_first_upload(
+    open_path: Path, monkeypatch: pytest.MonkeyPatch, door: str
+) -> None:
+    """Nor a link that leads uploads to where commands write."""
+    (work := open_path / "app").mkdir()
+    give(work)
+    monkeypatch.chdir(work)
+    (work / "agents.yaml").write_text(AGENTS.replace(", execute: 'off'", ""), "utf-8")
+    (work / "talk.yaml").write_text("steps: [Done.]\n", "utf-8")
+    (work / "kept").mkdir()
+    if door == "file":
+        agents: Any = load(work / "agents.yaml")
+    else:
+        try:
+            hooks = [FilesystemHook(LocalBackend(work, execute="auto"))]
+        except ConfigError as error:
+            pytest.skip(str(error))
+        agents = Agent(
+            "whole", ScriptedModel(["Done."]), hooks=hooks, store=f"sqlite:///{open_path}/w.db"
+        )
+    with served(agents) as (server, http):
+        backend = server.service.local.agents.backend("whole")
+        if not isinstance(backend, LocalBackend) or backend.level not in ("bwrap", "userns"):
+            pytest.skip("no sandbox that shows parts read-only")
+        backend.exec(
+            "mkdir -p .wick/skills/local/evil elsewhere; echo x > .wick/skills/local/evil/SKILL.md;"
+            "mkdir -p .wick/skills; ln -s ../../elsewhere .wick/skills/bert; mv .wick away"
+        )
+        assert [*(work / ".wick/skills").iterdir()] == []
+        assert put(http, files={"SKILL.md": TEXT}).is_success
+        assert [one["name"] for one in http.get("/skills").json()] == ["knit"]
+
+
 @contextmanager
 def served(agents: Any) -> Iterator[tuple[Server, httpx.Client]]:
     options = ServerOptions(port=0, auth=False)
@@ -327,6 +361,14 @@ def test_no_two_paths_are_one(anna: httpx.Client, pair: tuple[str, str]) -> None
     assert put(anna, files={"SKILL.md": TEXT, **both}).status_code == 400
     packed = zipped(SKILL, *((path, b"x") for path in pair))
     assert put(anna, archive=packed).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["purl/SKILL.md", "a/b/c/SKILL.md"])
+def test_a_skill_holds_no_other_one(anna: httpx.Client, path: str) -> None:
+    """The agent would find it, and nothing has checked it."""
+    got = put(anna, files={"SKILL.md": TEXT, path: "No front matter."})
+    assert (got.status_code, "is another skill" in got.json()["error"]) == (400, True)
+    assert put(anna, archive=zipped(SKILL, (path, b"x"))).status_code == 400
 
 
 def test_a_path_twice_is_refused(anna: httpx.Client) -> None:

@@ -79,6 +79,9 @@ def checked(name: str, files: Files) -> str:
             raise _refused(path, f"is larger than {FILE_BYTES} bytes")
     if sum(map(len, files.values())) > SKILL_BYTES:
         raise Problem(400, f"the skill is larger than {SKILL_BYTES} bytes; leave some files out")
+    for path in files:
+        if path.endswith(f"/{FILE}"):
+            raise _refused(path, "is another skill, with a name of its own; upload it by that name")
     if FILE not in files:
         raise Problem(400, f"{FILE} is missing; it holds the name, description and instructions")
     return _description(name, files[FILE])
@@ -240,6 +243,13 @@ class UploadedSkills:
             raise Problem(
                 409, "an agent of the server could change uploaded skills; its log says which"
             ) from None
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a place of skills of any tenant."""
+        with suppress(OSError):
+            return any(self.folder.parent.iterdir())
+        return False
 
     def names(self) -> list[str]:
         """List the names of the skills."""
