@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import stat
 import struct
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -528,6 +530,42 @@ def test_a_reader_sees_a_skill_whole(server: Server, anna: httpx.Client) -> None
     for writer in writers:
         writer.join(30)
     assert odd == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs an exchange of folders")
+def test_an_agent_never_misses_a_skill_that_is_replaced(tmp_path: Path) -> None:
+    made = skills.UploadedSkills(tmp_path / "skills/anna", lambda: None)
+    made.put("knit", {"SKILL.md": b"0"})
+    place, over, seen = str(made.folder / "knit/SKILL.md"), threading.Event(), [0, 0]
+
+    def look() -> None:
+        while not over.is_set():
+            seen[os.access(place, os.F_OK)] += 1
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(300):
+        made.put("knit", {"SKILL.md": b"%d" % number})
+    over.set()
+    reader.join()
+    assert (seen[0], seen[1] > 0) == (0, True)
+    assert made.read("knit") == {"SKILL.md": b"299"}
+    assert [one.name for one in (tmp_path / "skills").iterdir()] == ["anna"]
+
+
+def test_a_removed_agent_leaves_no_files_open_from_before_a_reload(
+    server: Server, anna: httpx.Client
+) -> None:
+    anna.get("/agents")  # opens the tenant
+    agents = server.service._tenants["anna"].agents
+    before = len(agents._opened)
+    agent = {"agent_id": "mine", "model": "scripted:demo", "backend": OFF}
+    assert anna.post("/agents", json={**agent, "skills": {"paths": []}}).is_success
+    agents.replace(agents.of(agents._agents.config))
+    assert anna.get("/agents/mine/skills").is_success
+    assert len(agents._opened) == before + 2
+    assert anna.delete("/agents/mine").is_success
+    assert len(agents._opened) == before, "its container would go on, and no route would list it"
 
 
 def test_links_in_the_folder_are_not_followed(folder: Path, anna: httpx.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import os
 import re
 import shutil
@@ -325,6 +326,8 @@ def _write(top: Path, files: Files) -> None:
 
 def _replace(place: Path, staged: Path) -> None:
     """Put the new folder in place of the old one; a failure puts the old one back."""
+    if place.exists() and _exchanged(staged / "new", place):
+        return
     old = staged / "old"
     if place.exists():
         place.rename(old)
@@ -334,6 +337,23 @@ def _replace(place: Path, staged: Path) -> None:
         if old.exists():
             old.rename(place)
         raise
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchange two folders at once, so that an agent never misses a skill; False if it cannot."""
+    try:
+        exchange = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):  # not Linux, or an old libc
+        return False
+    done: int = exchange(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE)
+    return done == 0
+
+
+_HERE: Final = -100
+"""AT_FDCWD of Linux."""
+
+_EXCHANGE: Final = 2
+"""RENAME_EXCHANGE of Linux."""
 
 
 def _unwritten(error: OSError) -> Problem:

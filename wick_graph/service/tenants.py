@@ -405,8 +405,9 @@ class TenantAgents(Mapping[str, Agent]):
         self._own.pop(agent_id, None)
         self._made.pop(agent_id, None)
         self._off.pop(agent_id, None)
-        for backend in backends_in(self._kits.pop(agent_id, [])):
-            del self._opened[backend]
+        self._kits.pop(agent_id, None)
+        for backend in [one for one, key in self._opened.items() if key == agent_id]:
+            del self._opened[backend]  # also those from before a reload of the file
             backend.close()
 
     def _placed(self, agent_id: str, config: AgentConfig) -> AgentConfig:
