@@ -618,7 +618,8 @@ class RequestContext:
         service, token = self.service, self.caller.token
         if not token:
             return True
-        return await service.local.saver.streams.run(service.tokens.is_valid, token)
+        found: bool = await service.local.saver.streams.run(service.tokens.is_valid, token)
+        return found
 
     async def check_waiting_agent(self, thread_id: str, agent: Agent) -> None:
         """Check that a waiting thread waits under this agent.
