@@ -296,7 +296,7 @@ def note(state: Any) -> Any:
     return {"messages": [AIMessage("Noted.")], "blob": "kept"}
 
 
-def kept_for(info: Any) -> int | None:
+def kept_for(info: Any) -> Any:
     return info.expires_at and round((info.expires_at - info.last_access).total_seconds())
 
 
