@@ -296,9 +296,13 @@ def note(state: Any) -> Any:
     return {"messages": [AIMessage("Noted.")], "blob": "kept"}
 
 
+def kept_for(info: Any) -> Any:
+    return info.expires_at and round((info.expires_at - info.last_access).total_seconds())
+
+
 def test_an_agent_does_not_drop_the_state_of_a_graph(tmp_path: Any) -> None:
     store = f"sqlite:///{tmp_path}/wick.db"
-    own = Agent("mine", ScriptedModel(["Mine."] * 9), store=store)
+    own = Agent("mine", ScriptedModel(["Mine."] * 9), store=store, ttl="1m")
     with (
         own,
         guest(chain(note, Noted), store=store) as noted,
@@ -306,6 +310,7 @@ def test_an_agent_does_not_drop_the_state_of_a_graph(tmp_path: Any) -> None:
     ):
         noted.invoke("Hi", thread_id="t")
         kept: Any = noted.store
+        lasts = kept_for(kept.threads.get("t"))
         doors: dict[str, Any] = {
             "invoke": lambda: own.invoke("More.", thread_id="t"),
             "ainvoke": lambda: asyncio.run(own.ainvoke("More.", thread_id="t")),
@@ -322,6 +327,7 @@ def test_an_agent_does_not_drop_the_state_of_a_graph(tmp_path: Any) -> None:
             assert (door, head.values["blob"], len(head.values["messages"])) == (door, "kept", 2)
             info = kept.threads.get("t")
             assert (door, info.agent, info.status) == (door, "guest", "idle")
+            assert (door, kept_for(info)) == (door, lasts), "it would be swept too early"
         (failed,) = own.stream("More.", thread_id="t")
         assert isinstance(failed, events.Failed)
         assert said in failed.error

@@ -207,6 +207,20 @@ def test_the_right_to_read_is_enough(server: Server, scope: str) -> None:
     assert httpx.get(f"{server.url}/agents/events", trust_env=False).status_code == 401
 
 
+def test_a_revoked_token_gets_no_further_events(server: Server, anna: httpx.Client) -> None:
+    tokens = server.service.tokens
+    before = {one.id for one in tokens.list("anna")}
+    with caller(server, "anna", "read") as http, following(http) as told:
+        add(anna)
+        assert told.next()[2]["change"] == "added"
+        for one in tokens.list("anna"):
+            if one.id not in before:
+                assert tokens.revoke(one.id)
+        anna.delete("/agents/mine")
+        assert told.ended.wait(SECONDS)
+        assert told.events.empty()
+
+
 def test_a_silent_stream_has_pings(anna: httpx.Client) -> None:
     with following(anna) as told:
         until(lambda: told.pings > 1, "there were no pings")

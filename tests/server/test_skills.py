@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import stat
 import struct
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -247,6 +249,40 @@ def test_no_skill_is_kept_where_commands_could_write_it(
     assert not (work / ".wick/skills").exists(), "the next start would be refused"
 
 
+@pytest.mark.parametrize("door", ["file", "python"])
+def test_commands_plant_no_skill_before_the_first_upload(
+    open_path: Path, monkeypatch: pytest.MonkeyPatch, door: str
+) -> None:
+    """Nor a link that leads uploads to where commands write."""
+    (work := open_path / "app").mkdir()
+    give(work)
+    monkeypatch.chdir(work)
+    (work / "agents.yaml").write_text(AGENTS.replace(", execute: 'off'", ""), "utf-8")
+    (work / "talk.yaml").write_text("steps: [Done.]\n", "utf-8")
+    (work / "kept").mkdir()
+    if door == "file":
+        agents: Any = load(work / "agents.yaml")
+    else:
+        try:
+            hooks = [FilesystemHook(LocalBackend(work, execute="auto"))]
+        except ConfigError as error:
+            pytest.skip(str(error))
+        agents = Agent(
+            "whole", ScriptedModel(["Done."]), hooks=hooks, store=f"sqlite:///{open_path}/w.db"
+        )
+    with served(agents) as (server, http):
+        backend = server.service.local.agents.backend("whole")
+        if not isinstance(backend, LocalBackend) or backend.level not in ("bwrap", "userns"):
+            pytest.skip("no sandbox that shows parts read-only")
+        backend.exec(
+            "mkdir -p .wick/skills/local/evil elsewhere; echo x > .wick/skills/local/evil/SKILL.md;"
+            "mkdir -p .wick/skills; ln -s ../../elsewhere .wick/skills/bert; mv .wick away"
+        )
+        assert [*(work / ".wick/skills").iterdir()] == []
+        assert put(http, files={"SKILL.md": TEXT}).is_success
+        assert [one["name"] for one in http.get("/skills").json()] == ["knit"]
+
+
 @contextmanager
 def served(agents: Any) -> Iterator[tuple[Server, httpx.Client]]:
     options = ServerOptions(port=0, auth=False)
@@ -327,6 +363,14 @@ def test_no_two_paths_are_one(anna: httpx.Client, pair: tuple[str, str]) -> None
     assert put(anna, files={"SKILL.md": TEXT, **both}).status_code == 400
     packed = zipped(SKILL, *((path, b"x") for path in pair))
     assert put(anna, archive=packed).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["purl/SKILL.md", "a/b/c/SKILL.md"])
+def test_a_skill_holds_no_other_one(anna: httpx.Client, path: str) -> None:
+    """The agent would find it, and nothing has checked it."""
+    got = put(anna, files={"SKILL.md": TEXT, path: "No front matter."})
+    assert (got.status_code, "is another skill" in got.json()["error"]) == (400, True)
+    assert put(anna, archive=zipped(SKILL, (path, b"x"))).status_code == 400
 
 
 def test_a_path_twice_is_refused(anna: httpx.Client) -> None:
@@ -486,6 +530,42 @@ def test_a_reader_sees_a_skill_whole(server: Server, anna: httpx.Client) -> None
     for writer in writers:
         writer.join(30)
     assert odd == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs an exchange of folders")
+def test_an_agent_never_misses_a_skill_that_is_replaced(tmp_path: Path) -> None:
+    made = skills.UploadedSkills(tmp_path / "skills/anna", lambda: None)
+    made.put("knit", {"SKILL.md": b"0"})
+    place, over, seen = str(made.folder / "knit/SKILL.md"), threading.Event(), [0, 0]
+
+    def look() -> None:
+        while not over.is_set():
+            seen[os.access(place, os.F_OK)] += 1
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(300):
+        made.put("knit", {"SKILL.md": b"%d" % number})
+    over.set()
+    reader.join()
+    assert (seen[0], seen[1] > 0) == (0, True)
+    assert made.read("knit") == {"SKILL.md": b"299"}
+    assert [one.name for one in (tmp_path / "skills").iterdir()] == ["anna"]
+
+
+def test_a_removed_agent_leaves_no_files_open_from_before_a_reload(
+    server: Server, anna: httpx.Client
+) -> None:
+    anna.get("/agents")  # opens the tenant
+    agents = server.service._tenants["anna"].agents
+    before = len(agents._opened)
+    agent = {"agent_id": "mine", "model": "scripted:demo", "backend": OFF}
+    assert anna.post("/agents", json={**agent, "skills": {"paths": []}}).is_success
+    agents.replace(agents.of(agents._agents.config))
+    assert anna.get("/agents/mine/skills").is_success
+    assert len(agents._opened) == before + 2
+    assert anna.delete("/agents/mine").is_success
+    assert len(agents._opened) == before, "its container would go on, and no route would list it"
 
 
 def test_links_in_the_folder_are_not_followed(folder: Path, anna: httpx.Client) -> None:

@@ -73,8 +73,7 @@ def control_plane(file: AgentsFile) -> tuple[str, ...]:
         if config.skills is not None and config.backend is not None:
             paths = (place_of(config, file.base_dir, path) for path in config.skills.paths)
             found += (f"{path}/" for path in paths)
-    if (uploaded := skills_folder(file.base_dir)).is_dir():
-        found.append(f"{uploaded}/")
+    found.append(f"{skills_folder(file.base_dir)}/")  # before it exists: none can be put into it
     return tuple(dict.fromkeys(found))
 
 

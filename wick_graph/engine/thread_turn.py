@@ -139,7 +139,7 @@ async def refuse_other_state(
 ) -> None:
     """Refuse a thread of another agent or graph if this one would drop a part of its state.
 
-    The thread keeps the name of its agent.
+    The thread keeps the name of its agent, and its TTL.
 
     Raises:
         ConfigError: It would.
@@ -152,7 +152,9 @@ async def refuse_other_state(
     lost = [name for name in held if name not in graph.channels and _is_state(name)]
     if not lost:
         return
-    mine: Any = {"ttl": graph.ttl, "run_id": run.run_id, "lease": run.writer.lease}
+    end = before.expires_at
+    ttl = None if end is None else (end - before.last_access).total_seconds()
+    mine: Any = {"ttl": ttl, "run_id": run.run_id, "lease": run.writer.lease}
     back, leases = partial(threads.open, thread, agent=before.agent, **mine), store.leases
     await bridge.uninterruptible(lambda: leases.together(back), lambda: leases.atogether(back))
     kind = "graph" if graph.spec.guest else "agent"

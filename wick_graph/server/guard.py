@@ -613,6 +613,14 @@ class RequestContext:
         """
         self.caller.require(scope)
 
+    async def is_admitted(self) -> bool:
+        """Return whether the caller's token is still valid; for answers without an end."""
+        service, token = self.service, self.caller.token
+        if not token:
+            return True
+        found: bool = await service.local.saver.streams.run(service.tokens.is_valid, token)
+        return found
+
     async def check_waiting_agent(self, thread_id: str, agent: Agent) -> None:
         """Check that a waiting thread waits under this agent.
 

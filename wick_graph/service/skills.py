@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import os
 import re
 import shutil
@@ -79,6 +80,9 @@ def checked(name: str, files: Files) -> str:
             raise _refused(path, f"is larger than {FILE_BYTES} bytes")
     if sum(map(len, files.values())) > SKILL_BYTES:
         raise Problem(400, f"the skill is larger than {SKILL_BYTES} bytes; leave some files out")
+    for path in files:
+        if path.endswith(f"/{FILE}"):
+            raise _refused(path, "is another skill, with a name of its own; upload it by that name")
     if FILE not in files:
         raise Problem(400, f"{FILE} is missing; it holds the name, description and instructions")
     return _description(name, files[FILE])
@@ -241,6 +245,13 @@ class UploadedSkills:
                 409, "an agent of the server could change uploaded skills; its log says which"
             ) from None
 
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a place of skills of any tenant."""
+        with suppress(OSError):
+            return any(self.folder.parent.iterdir())
+        return False
+
     def names(self) -> list[str]:
         """List the names of the skills."""
         with suppress(OSError):
@@ -315,6 +326,8 @@ def _write(top: Path, files: Files) -> None:
 
 def _replace(place: Path, staged: Path) -> None:
     """Put the new folder in place of the old one; a failure puts the old one back."""
+    if place.exists() and _exchanged(staged / "new", place):
+        return
     old = staged / "old"
     if place.exists():
         place.rename(old)
@@ -324,6 +337,23 @@ def _replace(place: Path, staged: Path) -> None:
         if old.exists():
             old.rename(place)
         raise
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchange two folders at once, so that an agent never misses a skill; False if it cannot."""
+    try:
+        exchange = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):  # not Linux, or an old libc
+        return False
+    done: int = exchange(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE)
+    return done == 0
+
+
+_HERE: Final = -100
+"""AT_FDCWD of Linux."""
+
+_EXCHANGE: Final = 2
+"""RENAME_EXCHANGE of Linux."""
 
 
 def _unwritten(error: OSError) -> Problem:

@@ -406,8 +406,9 @@ class TenantAgents(Mapping[str, Agent]):
         self._own.pop(agent_id, None)
         self._made.pop(agent_id, None)
         self._off.pop(agent_id, None)
-        for backend in backends_in(self._kits.pop(agent_id, [])):
-            del self._opened[backend]
+        self._kits.pop(agent_id, None)
+        for backend in [one for one, key in self._opened.items() if key == agent_id]:
+            del self._opened[backend]  # also those from before a reload of the file
             backend.close()
 
     def _placed(self, agent_id: str, config: AgentConfig) -> AgentConfig:
@@ -440,9 +441,10 @@ class TenantAgents(Mapping[str, Agent]):
             for config in [*self._own.values()]
             for path in (config.skills.paths if config.skills and config.backend else ())
         ]
-        if (uploaded := skills_folder(file.base_dir)).is_dir():
-            paths.append(f"{uploaded}/")
+        uploads = Rules(control=(f"{skills_folder(file.base_dir)}/",))
         for backend, agent_id in self._backends():
+            if self.skills.has_any or _can_keep(backend, uploads):
+                backend.keep_from(uploads)
             if paths:
                 backend.keep_from(Rules(control=tuple(paths)))
             if isinstance(backend, DockerBackend):
@@ -605,6 +607,16 @@ class TenantAgents(Mapping[str, Agent]):
         """Build the model of a tenant's own agent; its requests pass the rules for addresses."""
         spec = _guarded(config.model_spec(), self._rules())
         return resolve_model(spec, base_dir=self.file.base_dir)
+
+
+def _can_keep(backend: LocalBackend | DockerBackend, rules: Rules) -> bool:
+    """Return whether commands can be kept from what governs agents."""
+    try:
+        if isinstance(backend, LocalBackend):
+            backend.must_keep(rules)
+    except ConfigError:
+        return False
+    return True
 
 
 def _guarded(spec: Any, rules: Client) -> Any:

@@ -114,9 +114,13 @@ class Tokens:
         info, expected = found or (None, bytes(32))
         if not hmac.compare_digest(_hash(secret), expected) or info is None:
             return None
-        if info.revoked is not None:
-            return None
-        return None if info.expires is not None and info.expires.timestamp() <= now else info
+        return info if _is_valid(info, now) else None
+
+    def is_valid(self, key: str) -> bool:
+        """Return whether the token with this id is known, and neither expired nor revoked."""
+        with self._core.reading() as db:
+            found = self._one(db, key)
+            return found is not None and _is_valid(found[0], self._core.now())
 
     def list(self, tenant: str | None = None) -> list[TokenInfo]:
         """Return the tokens of a tenant, or of all; the oldest first."""
@@ -138,6 +142,10 @@ class Tokens:
     def _one(self, db: Any, key: str) -> tuple[TokenInfo, bytes] | None:
         row = db.execute(statements.TOKEN, (text_bytes(key),)).fetchone()
         return None if row is None else _info(row)
+
+
+def _is_valid(info: TokenInfo, now: float) -> bool:
+    return info.revoked is None and (info.expires is None or info.expires.timestamp() > now)
 
 
 def _info(row: Sequence[Any]) -> tuple[TokenInfo, bytes]:

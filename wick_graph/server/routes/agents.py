@@ -165,10 +165,14 @@ async def events(context: Reader, last: LastNews = None) -> Response:
 
     async def pieces() -> AsyncIterator[bytes | None]:
         following = context.tenant.bus.follow(None if last is None else int(last))
+        waited = False
         async with aclosing(following) as entries:  # type: ignore[type-var]  # a generator
             async for entry in entries:
                 if entry is not None:
+                    if waited and not await context.is_admitted():
+                        return  # its token was revoked meanwhile
                     metrics.sent()
+                waited = entry is None
                 yield None if entry is None else frame(*entry)
 
     limits = context.options.limits
