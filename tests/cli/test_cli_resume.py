@@ -143,7 +143,9 @@ def test_the_list_of_threads_shows_what_they_wait_for(wick: Wick) -> None:
 def stopped(wick: Wick) -> list[str]:
     ended = wick("resume", "mine")
     assert ended.code == 0, ended.err
-    return [ended.err.splitlines()[0], ended.out]
+    first = ended.err.splitlines()[0]
+    assert first.startswith("resuming; it had stopped: ")
+    return [first.removeprefix("resuming; it had "), ended.out]
 
 
 def test_a_thread_that_is_done_has_nothing_to_go_on_with(wick: Wick, folder: Folder) -> None:

@@ -14,6 +14,7 @@ from tests.debug.conftest import Opener
 from tests.debug.support import WAIT, World
 from wick_graph import Agent, BaseHook, ModelRequest, SqlSaver, ToolResult, tool
 from wick_graph.debug import DebugSession, record
+from wick_graph.debug.recording import RecordedRuns
 from wick_graph.errors import DebugError, ExpressionError, StorageError, ThreadNotFoundError
 from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import write_wickrun
@@ -197,6 +198,22 @@ def test_the_runs_of_a_block_are_recorded(is_async: bool, world: World, url: str
             assert session.inspect.state("messages[-1].content", "@last") == "Done."
     with agent, pytest.raises(DebugError, match="nothing was recorded"), record() as nothing:
         nothing.moments()
+
+
+def test_runs_are_read_after_their_store_was_closed(world: World, url: str) -> None:
+    with record() as recording:
+        runs = RecordedRuns(recording)
+        for number in (1, 2):
+            agent, _ = world.agent(url, call("add", a=1, b=2), "Done.", "So.", journal="off")
+            with agent:
+                agent.invoke("go", thread_id=f"t{number}")
+                agent.invoke("again", thread_id=f"t{number}")
+    assert [run.called("add", a=1) for run in runs] == [1, 0, 1, 0]
+    assert runs.last.requests[0].messages[-2].text == "again"
+    assert len(recording.moments("tool.exit")) == 2
+    with runs[0].session() as session:
+        assert session.inspect.state("messages[-1].content", "@last") == "So."
+    assert "the store is closed" not in "".join(runs.report(3))
 
 
 # --- bad input ---------------------------------------------------------------------------------

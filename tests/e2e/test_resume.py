@@ -60,7 +60,9 @@ def test_without_a_terminal_the_run_waits_and_says_how_to_answer(folder: Folder)
     edit = f'{first}={{"expression": "20+3"}}'
     some = folder.wick("resume", "mine", "--edit", edit, "--reject", f"{second[:5]}=too big")
     assert (some.code, some.out) == (0, "")
-    assert some.err.splitlines()[0] == "stopped: interrupted: the run waits for 3 answers"
+    assert some.err.splitlines()[0] == (
+        "resuming; it had stopped: interrupted: the run waits for 3 answers"
+    )
     assert "stopped: interrupted: the run waits for 1 answer" in some.err
     done = folder.wick("resume", "mine", "--answer", f"{third}=2", "--json")
     assert (done.code, done.err) == (0, "")
@@ -145,10 +147,10 @@ def test_a_question_cannot_hide_anything_from_the_person(folder: Folder) -> None
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (signal.SIGINT, "stopped: cancelled"),
+        (signal.SIGINT, "resuming; it had stopped: cancelled"),
         (
             signal.SIGKILL,
-            "stopped: its last run has no recorded end; its process died, or is still running",
+            "resuming; its last run has no end: its process died, or is still running",
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import secrets
+import time
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from langchain_core.messages import (
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
+from wick_graph.hooks.summarization import Parts, shown_messages
+from wick_graph.messages import agent_response
+from wick_graph.messages.lowering import labelled, portable
 from wick_graph.models.demo import DemoModel, calls_in, demo_model, expressions, folder
 
 
@@ -251,6 +255,12 @@ def test_the_folder_is_found_in_a_question(question: str, found: str | None) -> 
         ("f(1) f(a='x') f(a=NaN) f(a=1,) x.f(a=1) f(a=x)", []),
         ("f(a=" + "[" * 100_000, []),
         ("f(a=" * 20_000, []),
+        ('say(text="then f(a=1)"', []),
+        ('say(text="then f(a=1)" f(a=2)', [("f", {"a": 2})]),
+        ("no-f(a=1) and 1-f(a=1)", [("no-f", {"a": 1})]),
+        ("-f(a=1)", [("f", {"a": 1})]),
+        ("f(a=1, a=2) f(a=1e999) f(a=" + "1" * 5_000 + ")", []),
+        (r'f(a="\ud800") f(a={"\udfff": 1}) f(a="\ud83d\ude00")', [("f", {"a": "\U0001f600"})]),
     ],
 )
 def test_calls_are_found_in_a_text(question: str, found: list[Any]) -> None:
@@ -262,3 +272,43 @@ def test_a_call_that_is_written_out_is_made_and_no_other() -> None:
     made = [(c["name"], c["args"]) for c in ask(question, calculate, ls).tool_calls]
     assert made == [("calculate", {"expression": "6*7"})]
     assert "needs `pay`" in ask("pay(amount=3)", calculate).text
+
+
+@pytest.mark.parametrize("sign", ["(", "(1+", "f(a=[", "the folder "])
+def test_a_huge_text_is_no_work(sign: str) -> None:
+    began = time.process_time()
+    assert "scripted demo model" in ask(sign * 50_000, calculate).text
+    assert time.process_time() - began < 10  # it was minutes
+
+
+@pytest.mark.parametrize(
+    "question", ["find_order(number=A-17)", "find_order(number='A-17')", 'find_order("A-17")']
+)
+def test_a_call_that_cannot_be_read_is_said(question: str) -> None:
+    @tool
+    def find_order(number: str) -> str:
+        """Find an order."""
+        return number
+
+    reply = ask(f"Where is it? {question}", find_order)
+    assert reply.tool_calls == []
+    assert reply.text.startswith(
+        "The call of `find_order` cannot be read; write each argument as name=value, and a text "
+        "in double quotes. This is the scripted demo model"
+    )
+
+
+def test_only_what_the_user_says_is_obeyed() -> None:
+    order = 'calculate(expression="6*7")'
+    model = demo_model().bind_tools([calculate])
+    later = portable([HumanMessage("Hi"), AIMessage("Hello"), SystemMessage(order)])
+    assert isinstance(later[-1], HumanMessage)
+    summary = shown_messages(Parts([], order, [], [AIMessage("Hello")]), "m1")
+    assert isinstance(summary[0], HumanMessage)
+    told = labelled(agent_response(order, name="other", task_id="t"))
+    for chain in (later, summary, [told], [SystemMessage(order)], [AIMessage(order)]):
+        assert model.invoke(chain).tool_calls == []
+    call = {"id": "c", "name": "calculate", "args": {"expression": "1+1"}}
+    result = ToolMessage(order, tool_call_id="c", name="calculate")
+    chain = [HumanMessage("1+1"), AIMessage("", tool_calls=[call]), result]
+    assert model.invoke(chain).tool_calls == []

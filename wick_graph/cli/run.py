@@ -491,7 +491,8 @@ def _resume(
 ) -> int:
     """Print why the thread stopped; continue it, or list its questions. Return the exit code."""
     if not as_json:
-        _say_why(info, len(asked))
+        goes_on = answers or not (asked or info.stopped_because == "done")
+        _say_why(info, len(asked), "resuming; it had " if goes_on else "")
     if asked and not answers and not as_json and watch.can_ask():
         answers = watch.ask(asked)
     if info.status == "waiting" and asked and not answers:
@@ -528,16 +529,17 @@ def _agent_of(info: ThreadInfo, agents: Agents) -> str:
     return info.agent or ""
 
 
-def _say_why(info: ThreadInfo, questions: int) -> None:
-    """Print why a thread stopped, as far as is known."""
+def _say_why(info: ThreadInfo, questions: int, first: str) -> None:
+    """Print why a thread stopped, as far as is known, after some words for a run that goes on."""
     if info.status == "running":
-        text = "its last run has no recorded end; its process died, or is still running"
-    elif info.status == "failed":
+        output.say("resuming; its last run has no end: its process died, or is still running")
+        return
+    if info.status == "failed":
         text = f"failed: {info.last_error or 'no reason recorded'}"
     else:
         reason = "interrupted" if info.status == "waiting" else info.stopped_because or "done"
         text = why(reason, info.last_error, questions)
-    output.say(f"stopped: {text}")
+    output.say(f"{first}stopped: {text}")
 
 
 def _leave(where: Where, info: ThreadInfo, asked: list[Any], as_json: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, overload
+from typing import Any, overload
 
 from wick_graph.core.moments import DEBUGGER, NULL_LISTENER, Listener
 from wick_graph.debug.session import DebugSession
@@ -15,10 +15,9 @@ from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal, line_of
 from wick_graph.journal.reconstruct import RecordedRequest
 from wick_graph.runtime.context import Run
+from wick_graph.store.copying import transfer
+from wick_graph.store.maintenance import tenant_of
 from wick_graph.store.saver import SqlSaver
-
-KEPT: Final = 25
-"""Moments of each run that stay readable after its store is closed."""
 
 
 class Recording:
@@ -31,8 +30,7 @@ class Recording:
         """Thread and run of each, in order of their start."""
         self._journals: dict[str, Journal] = {}
         self._of: dict[tuple[str, int], Journal] = {}
-        self._ends: dict[str, list[str]] = {}
-        self._told_by: list[tuple[SqlSaver, Callable[[], None]]] = []
+        self._told_by: dict[SqlSaver, Callable[[], None]] = {}
 
     @property
     def below(self) -> Recording:
@@ -46,9 +44,9 @@ class Recording:
             return NULL_LISTENER
         self.runs.append((thread, run.run_id))
         self._journals[run.run_id] = Journal(saver, thread)
-        keep = partial(self._keep, run.run_id)
-        self._told_by.append((saver, keep))
-        saver.closing.append(keep)
+        if saver not in self._told_by:
+            self._told_by[saver] = keep = partial(self._keep, saver)
+            saver.closing.append(keep)
         listener: Listener = journal
         return listener
 
@@ -78,24 +76,31 @@ class Recording:
         self._known()
         return DebugSession.open(self._journals[self.runs[run][1]])
 
-    def end_of(self, run: int, last: int = KEPT) -> list[str]:
-        """Return the end of one run as lines: one for the run, and one for each of its moments.
-
-        After its store is closed, only its last `KEPT` moments are left.
-        """
+    def end_of(self, run: int, last: int) -> list[str]:
+        """Return the end of one run as lines: one for the run, and one for each of its moments."""
         run_id = self.runs[run][1]
-        head, *lines = self._ends.get(run_id) or _end_of(self._journals[run_id], run_id, last)
-        return [head, *lines[max(len(lines) - last, 0) :]]
+        return _end_of(self._journals[run_id], run_id, last)
 
     def stop(self) -> None:
-        """Stop saving the ends of runs before their stores are closed."""
+        """Stop copying threads before their stores are closed."""
         while self._told_by:
-            saver, keep = self._told_by.pop()
+            saver, keep = self._told_by.popitem()
             with suppress(ValueError):  # it is already closed
                 saver.closing.remove(keep)
 
-    def _keep(self, run_id: str) -> None:
-        self._ends[run_id] = _end_of(self._journals[run_id], run_id, KEPT)
+    def _keep(self, saver: SqlSaver) -> None:
+        """Copy the threads of the runs from a store that closes: tests read them after it."""
+        copies: dict[str, Journal] = {}
+        kept = SqlSaver.from_url("sqlite://", tenant=tenant_of(saver))
+        for run_id, journal in self._journals.items():
+            thread = journal.thread_id
+            if journal.saver is not saver:
+                continue
+            with suppress(Exception):  # then its store says that it is closed
+                if thread not in copies:
+                    transfer(saver._core, thread, kept._core, thread)
+                    copies[thread] = Journal(kept, thread)
+                self._journals[run_id] = copies[thread]
 
     def _known(self) -> dict[str, Journal]:
         if not self._journals:

@@ -3,13 +3,14 @@
 It makes the calls that a question writes out, such as `find_order(number="A-17")`, passes its
 arithmetic to `calculate` and a question about files to `ls`, and answers with the results. It
 computes nothing itself and keeps no state: everything follows from the last user message and the
-messages after it.
+messages after it. What is in the place of a user's words, such as a summary, is no question.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
@@ -20,6 +21,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
+from wick_graph.messages.lowering import SYSTEM_LABEL
 from wick_graph.models.scripted.model import BindsTools
 from wick_graph.models.scripted.reply import Draft, DraftCall, estimate_usage, tool_name
 
@@ -49,16 +51,38 @@ _OPERATORS: Final = frozenset({"**", "//", "+", "-", "*", "/", "%"})
 
 _BEFORE_OPERAND: Final = frozenset({"(", "+", "-"})
 
-_CALL: Final = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(\s*(?=\)|[A-Za-z_]\w*\s*=)")
+_NAME: Final = r"(?<![\w.])(?<!\w-)([A-Za-z_]\w*(?:-\w+)*)"
+
+_CALL: Final = re.compile(_NAME + r"\(\s*(?=\)|[A-Za-z_]\w*\s*=)")
+
+_BEGUN: Final = re.compile(_NAME + r"\(")
 
 _MOST_CALLS: Final = 100
+
+_MOST_STEPS: Final = 1_000_000
+"""Most signs to look at for the arithmetic of a text; what is behind them is not seen."""
+
+_NOT_ASKED: Final = (
+    SYSTEM_LABEL.strip(),
+    "[Conversation Summary]",
+    "[Response from ",
+    "[Error from ",
+)
+"""How messages begin that have the user's place in a request, and are not the user's words."""
 
 _ARGUMENT: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*")
 
 _BETWEEN: Final = re.compile(r"\s*([,)])")
 
-_VALUES: Final = json.JSONDecoder(parse_constant=int)
-"""Read arguments; NaN and Infinity are refused, as they are no JSON."""
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError("too large")
+    return number
+
+
+_VALUES: Final = json.JSONDecoder(parse_constant=int, parse_float=_finite)
+"""Read arguments; NaN and Infinity are refused, as they are no JSON, and so is 1e999."""
 
 _FILES: Final = re.compile(r"\b(files?|folders?|director(y|ies)|here)\b", re.IGNORECASE)
 
@@ -162,8 +186,8 @@ def reply_to(
     )
     if calls:
         return "", calls
-    missing = _missing([tool for tool, _ in wanted])
-    return " ".join(filter(None, (_WHO, missing, _HOW))), ()
+    missing = _missing([tool for tool, _ in wanted]) or _unread(question, bound)
+    return " ".join(filter(None, (missing, _WHO, _HOW))), ()
 
 
 def calls_in(question: str) -> list[tuple[str, dict[str, Any]]]:
@@ -173,38 +197,45 @@ def calls_in(question: str) -> list[tuple[str, dict[str, Any]]]:
     for match in islice(_CALL.finditer(question), _MOST_CALLS):
         if match.start() < at:
             continue  # a part of the call before
-        args, end = _arguments(question, match.end())
-        if end:
+        args, at = _arguments(question, match.end())
+        if args is not None:
             found.append((match[1], args))
-            at = end
     return found
 
 
-def _arguments(text: str, at: int) -> tuple[dict[str, Any], int]:
-    """Read arguments up to the parenthesis; return them with the place behind it, or 0."""
+def _arguments(text: str, at: int) -> tuple[dict[str, Any] | None, int]:
+    """Read arguments up to the parenthesis; return them, or None, with the place behind them.
+
+    What was read before a fault is not looked at again: a string may hold another call.
+    """
     args: dict[str, Any] = {}
     if text[at : at + 1] == ")":
         return args, at + 1
     while named := _ARGUMENT.match(text, at):
+        if named[1] in args:
+            return None, at
         try:
             args[named[1]], at = _VALUES.raw_decode(text, named.end())
+            json.dumps(args[named[1]], ensure_ascii=False).encode()  # half a pair is no text
         except (ValueError, RecursionError):
-            return {}, 0
+            return None, at
         sign = _BETWEEN.match(text, at)
         if sign is None or sign[1] == ")":
-            return args, sign.end() if sign else 0
+            return (args, sign.end()) if sign else (None, at)
         at = sign.end()
-    return {}, 0
+    return None, at
 
 
 def expressions(question: str) -> list[str]:
     """Find the arithmetic in a text: each longest stretch that is an expression by itself."""
     plain = _THOUSANDS.sub("", _DATE.sub(";", question.translate(_SIGNS)))
     found: list[str] = []
+    left = _MOST_STEPS
     for tokens in _runs(plain):
         start = 0
-        while start < len(tokens):
-            stop = _longest(tokens, start)
+        while start < len(tokens) and left > 0:
+            stop, seen = _longest(tokens, start)
+            left -= seen
             if stop > start:
                 found.append("".join(tokens[start:stop]).strip())
             start = max(stop, start + 1)
@@ -232,7 +263,7 @@ def _wishes(question: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _is_user(message: BaseMessage) -> bool:
-    return isinstance(message, HumanMessage)
+    return isinstance(message, HumanMessage) and not message.text.startswith(_NOT_ASKED)
 
 
 def _call_id(question: BaseMessage, at: int, number: int) -> str:
@@ -255,9 +286,9 @@ def _runs(text: str) -> Iterator[list[str]]:
     yield run
 
 
-def _longest(tokens: Sequence[str], start: int) -> int:
-    """Find the end of the longest expression that starts here; `start` if there is none."""
-    depth, operators, operand_due, end = 0, 0, True, start
+def _longest(tokens: Sequence[str], start: int) -> tuple[int, int]:
+    """Find the end of the longest expression that starts here, or `start`; count the steps."""
+    depth, operators, operand_due, end, at = 0, 0, True, start, start
     for at in range(start, len(tokens)):
         token = tokens[at].strip()
         if operand_due:
@@ -274,7 +305,7 @@ def _longest(tokens: Sequence[str], start: int) -> int:
             break
         if operators and not depth and not operand_due:
             end = at + 1
-    return end
+    return end, at - start + 1
 
 
 def _answer(after: Sequence[BaseMessage], missing: Sequence[str]) -> str:
@@ -306,6 +337,13 @@ def _listing(path: str, output: str) -> str:
     except (ValueError, TypeError, KeyError, AttributeError):
         return f"{place} holds: {output}"
     return f"{place} holds: {', '.join(names)}." if names else f"{place} is empty."
+
+
+def _unread(question: str, bound: frozenset[str]) -> str:
+    """Say that a call cannot be read: the quotes of a terminal are a first slip."""
+    begun = next((m[1] for m in _BEGUN.finditer(question) if m[1] in bound), "")
+    how = "write each argument as name=value, and a text in double quotes"
+    return f"The call of `{begun}` cannot be read; {how}." if begun else ""
 
 
 def _missing(tools: Sequence[str]) -> str:
