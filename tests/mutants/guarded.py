@@ -168,13 +168,13 @@ GUARDED: Final = (
         "expired-token-passes",
         "An expired token is refused.",
         ("test_a_token_ends",),
-        ("Tokens.check", "info.expires.timestamp() <= now", "False"),
+        ("_is_valid", "info.expires.timestamp() > now", "True"),
     ),
     mutant(
         "revoked-token-passes",
         "A revoked token is refused.",
         ("test_a_token_ends",),
-        ("Tokens.check", "if info.revoked is not None:", "if False:"),
+        ("_is_valid", "info.revoked is None and", ""),
     ),
     mutant(
         "secret-not-compared",
