@@ -138,7 +138,7 @@ def test_runs_are_recorded_and_a_failure_shows_their_end(folder: Path) -> None:
     assert shown.count("wick: the last moments") == 1
     assert ": done\n" in shown
     assert "✕ tool look failed: there is nothing" in shown
-    assert "no run has begun yet" in shown
+    assert "no run is recorded yet" in shown
 
 
 @pytest.mark.slow

@@ -204,6 +204,24 @@ def test_a_failed_run_says_where_and_why(door: Door, url: str, opened: Opener) -
     assert (run.status, run.stopped_because) == ("failed", "failed")
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_answer_of_a_hook_that_is_refused_is_a_moment_too(
+    url: str, opened: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd(BaseHook):
+        name = "odd"
+
+        def after_model(self, response: Any, ctx: Any) -> Any:
+            return {"a set", "has a method", "update"}
+
+    agent, _ = agent_of(url, hooks=[Odd()])
+    with pytest.raises(HookError, match="odd"):
+        agent.invoke("add", thread_id="t")
+    agent.close()
+    assert "was not recorded" not in caplog.text
+    assert "hook.exit" in {m.what for m in opened().moments() if "odd" in repr(m)}
+
+
 def test_retries_are_moments(door: Door, url: str, opened: Opener) -> None:
     model = ScriptedModel([rate_limit(retry_after=0), "ok"])
     journal, moments = recorded(door, url, opened, hooks=[], model=model)

@@ -229,7 +229,10 @@ class RecordedRuns(Sequence[RecordedRun]):
             DebugError: None has started.
         """
         if not self:
-            raise DebugError("no run has begun yet with an SqlSaver as its store")
+            raise DebugError(
+                "no run is recorded yet; begin one, of an agent whose store is an SqlSaver (the "
+                "default), not store=False"
+            )
         return self[-1]
 
     def report(self, last: int) -> Iterator[str]:

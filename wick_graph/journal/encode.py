@@ -423,7 +423,7 @@ class FieldEncoder:
         update = moment.data.get("update")
         if not update and phase != "wrap_tool_call":
             update = value if isinstance(value, Mapping) else getattr(value, "update", None)
-        if update:
+        if update and isinstance(update, Mapping):  # a `set` has a method of this name
             fields["u"] = writes_of(list(update.items()), visit, self.values.mask)
         frame.inner = value
         return fields
