@@ -162,6 +162,8 @@ def test_bytes_that_are_written_out_are_those_bytes(tmp_path: Path) -> None:
 
 def test_what_is_kept_of_long_results_goes_nowhere_else(fs: FileSystem, work: Path) -> None:
     """The folder of results, made a link by a command, does not lead into the store."""
+    if (work / ".wick").exists():  # a container's folder of uploaded skills is bound below it
+        (work / ".wick").rename(work / "moved")
     (work / ".wick").symlink_to("checkpoints")
     before = kept(work)
     with pytest.raises(Exception, match="symbolic link"):

@@ -329,4 +329,9 @@ def test_openapi_describes_itself(http: httpx.Client) -> None:
     for operations in schema["paths"].values():
         for operation in operations.values():
             assert "422" not in operation["responses"]
+            for parameter in operation.get("parameters", ()):
+                assert parameter.get("description"), parameter
     assert json.dumps(schema)
+    for name in ("RunForm", "AgentForm", "ResumeForm", "SkillForm", "RunAnswer", "ThreadAnswer"):
+        for key, field in schema["components"]["schemas"][name]["properties"].items():
+            assert field.get("description"), (name, key)

@@ -20,6 +20,7 @@ TOOL = {
     "callback_url": "https://tools.example.com",
 }
 GOES_ON = {"thread_id": "{waiting}", "answer": {"decision": "approve"}}
+SKILL = {"files": {"SKILL.md": "---\nname: knit\ndescription: How to knit.\n---\nKnit."}}
 CHAT = {"model": "default", **ASK}
 USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("GET", "/health"): ("/health", None, 200),
@@ -38,6 +39,16 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("POST", "/agents/hitl/{request_id}/respond"): ("/agents/hitl/{question}/respond", {}, 200),
     ("GET", "/agents/{agent_id}/flow"): ("/agents/default/flow", None, 200),
     ("PATCH", "/agents/{agent_id}/hooks"): ("/agents/default/hooks", {"add": ["todolist"]}, 200),
+    ("GET", "/containers"): ("/containers", None, 200),
+    ("POST", "/agents/{agent_id}/container"): (  # its commands run in none
+        "/agents/default/container",
+        {"action": "stop"},
+        409,
+    ),
+    ("GET", "/skills"): ("/skills", None, 200),
+    ("PUT", "/skills/{name}"): ("/skills/knit", SKILL, 200),
+    ("GET", "/skills/{name}"): ("/skills/{skill}", None, 200),
+    ("DELETE", "/skills/{name}"): ("/skills/{skill}", None, 204),
     ("GET", "/agents/{agent_id}/skills"): ("/agents/default/skills", None, 200),
     ("GET", "/agents/{agent_id}/files/list"): ("/agents/default/files/list", None, 200),
     ("GET", "/agents/{agent_id}/files/read"): ("/agents/default/files/read?path=a.txt", None, 200),
@@ -107,6 +118,9 @@ def names_in(http: httpx.Client, text: str) -> dict[str, str]:
     if "{tool}" in text:
         made["tool"] = "gone"
         assert http.post("/agents/tools/register", json={**TOOL, "name": "gone"}).is_success
+    if "{skill}" in text:
+        made["skill"] = "knit"
+        assert http.put("/skills/knit", json=SKILL).is_success
     return made
 
 
@@ -125,4 +139,4 @@ def test_an_operation_is_answered(http: httpx.Client, use: tuple[str, str]) -> N
 def test_every_operation_is_used(http: httpx.Client) -> None:
     paths = http.get("/openapi.json").json()["paths"]
     there = {(method.upper(), path) for path, found in paths.items() for method in found}
-    assert there == {*USES}
+    assert there == {*USES, ("GET", "/agents/events")}  # which has no end: test_event_bus.py

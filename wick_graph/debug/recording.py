@@ -230,8 +230,8 @@ class RecordedRuns(Sequence[RecordedRun]):
         """
         if not self:
             raise DebugError(
-                "no run is recorded yet; begin one, of an agent whose store is an SqlSaver (the "
-                "default), not store=False"
+                "no run is recorded yet; begin one, of an agent with an SqlSaver as its store "
+                "(the default), not with store=False"
             )
         return self[-1]
 

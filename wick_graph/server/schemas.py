@@ -185,17 +185,20 @@ class MessageForm(Form):
     """One message of the caller."""
 
     role: Annotated[str, WithJsonSchema({"type": "string", "enum": ["user", "system"]})]
+    """Who speaks: `user` or `system`."""
     content: Annotated[
         str | Annotated[list[dict[str, Any]], Field(fail_fast=True)],
         AfterValidator(check_parts),
         WithJsonSchema({"anyOf": [TEXT, PARTS]}),
     ]
+    """A text, or blocks of text and images as OpenAI's clients write them."""
 
 
 class RunForm(Form):
     """Input of a run."""
 
     messages: Annotated[list[MessageForm], Field(fail_fast=True, min_length=1, max_length=MESSAGES)]
+    """What the caller says; the thread has the earlier messages."""
     thread_id: ThreadIdText | None = None
     """The thread to continue; a new one by default."""
     trace: bool | None = None
@@ -216,20 +219,26 @@ class ResumeForm(Form):
     """The thread to resume, and the answer that it waits for."""
 
     thread_id: ThreadIdText
+    """The thread that waits or was cut off."""
     answer: Any = None
     """The answer to an interrupt; a mapping of interrupt ids to answers if several wait."""
     force: bool = False
     """Resume even if the thread is poisoned, because its runs crashed the server."""
     stream: bool = False
+    """Whether to stream the run as server-sent events."""
     on_disconnect: Literal["continue", "cancel"] | None = None
+    """What to do with the run when the client of its stream disconnects."""
 
 
 class RespondForm(Form):
     """A decision on one question."""
 
     status: Literal["answered", "denied", "cancelled"] = "answered"
+    """Whether the question is answered, denied or cancelled."""
     response: Any = None
+    """The answer: a decision about a call, or what a graph asks for."""
     metadata: dict[str, Any] | None = None
+    """Facts for the record, such as who decided."""
 
 
 class ForkForm(Form):
@@ -245,23 +254,29 @@ class PinForm(Form):
     """Whether to pin a thread."""
 
     pinned: bool = True
+    """Whether the thread stays although it is idle."""
 
 
 class HooksForm(Form):
     """Hooks to switch on and off, for the caller's tenant."""
 
     add: HookNames = Field(default_factory=list)
+    """Hooks to switch on."""
     remove: HookNames = Field(default_factory=list)
+    """Hooks to switch off."""
 
 
 class ToolForm(Form):
     """A tool that another server runs."""
 
     name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,63}$")]
+    """The name by which the model calls it."""
     description: Annotated[str, Field(max_length=4_000, pattern=VISIBLE)]
+    """What it does, for the model."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """A JSON schema of the arguments."""
     callback_url: Annotated[str, WithJsonSchema({"type": "string", "pattern": ADDRESS})]
+    """The base address of the server that runs it."""
     agent_id: str | None = None
     """The agent that gets it; every agent by default."""
 
@@ -270,8 +285,11 @@ class UploadForm(Form):
     """A file to write."""
 
     path: Annotated[str, Field(min_length=1, max_length=4_096)]
+    """The path in the agent's folder."""
     content: str
+    """The whole text."""
     agent_id: str | None = None
+    """The agent that has the folder; the default agent if none is named."""
 
 
 def _few(files: Any) -> Any:
@@ -288,7 +306,9 @@ class SkillForm(Form):
     files: Annotated[dict[str, str], BeforeValidator(_few), Field(max_length=MOST_FILES)] | None = (
         None
     )
+    """Texts by path; `SKILL.md` is among them."""
     archive: str | None = None
+    """A zip archive in base64."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -301,65 +321,98 @@ class ContainerForm(Form):
     """What to do with an agent's containers."""
 
     action: Literal["stop", "restart"]
+    """`stop` ends them; `restart` starts new ones as well."""
 
 
 class ErrorAnswer(Answer):
     """Why a request failed."""
 
     error: str
+    """The fault, then the remedy."""
 
 
 class CallAnswer(Answer):
     """A tool call of a run."""
 
     id: str
+    """The model's id of the call."""
     name: str
+    """The tool."""
     args: dict[str, Any]
+    """Its arguments."""
     output: str
+    """What it returned, as text."""
     error: str | None = None
+    """Why it failed; null if it did not."""
 
 
 class RunAnswer(Answer):
     """The result of a run."""
 
     trace_id: str
+    """The id of the run's trace; the run's id."""
     run_id: str
+    """The run."""
     thread_id: str
+    """Its thread; name it to go on."""
     response: str
+    """The agent's answer."""
     stopped_because: StoppedBecause
+    """Why the run stopped."""
     tool_calls: list[CallAnswer]
+    """The calls of this run, in order."""
     todos: list[dict[str, Any]]
+    """The agent's list of tasks."""
     files: dict[str, Any]
+    """Files of the state."""
     structured_response: None = None
+    """Always null."""
     interrupted: bool
+    """Whether the run waits for an answer."""
     interrupted_tool: str | None
+    """The tool that waits for approval."""
     interrupted_args: dict[str, Any] | None
+    """The arguments of that call."""
     interrupts: list[dict[str, Any]]
+    """All that the run waits for, with their ids."""
 
 
 class AgentAnswer(Answer):
     """An agent."""
 
     agent_id: str
+    """The id in paths."""
     name: str
+    """Its name."""
     model: str
+    """The model, as `provider:name`."""
     system_prompt: str
     """At most 120 characters of it."""
     tools: list[str]
+    """The names of its tools."""
     hooks: list[str]
+    """The names of its hooks, outermost first."""
     subagents: list[str]
+    """The agents that it can give tasks to."""
     backend_type: str | None
+    """Where commands run: `local` or `docker`; null without a backend."""
     skills: list[str]
+    """Folders of skills."""
     memory: list[str]
+    """Files of memory."""
     has_interrupt_on: bool
+    """Whether calls of it may need approval."""
     max_iterations: int
+    """Model calls of one run at most."""
 
 
 class SkillAnswer(Answer):
     """A skill that the tenant has uploaded."""
 
     name: str
+    """The name."""
     description: str
+    """When to use it, from its front matter."""
     files: dict[str, int]
     """Its files by path, with their sizes in bytes."""
 
@@ -368,6 +421,7 @@ class SkillFiles(Answer):
     """The files of a skill."""
 
     name: str
+    """The name."""
     files: dict[str, str | None]
     """Texts by path; null for a file that is not text."""
 
@@ -376,15 +430,20 @@ class ContainerAction(Answer):
     """What was done with an agent's containers, and their state afterwards."""
 
     agent_id: str
+    """The agent."""
     action: Literal["stop", "restart"]
+    """What was asked for."""
     container_status: Status
+    """The state of its containers together."""
 
 
 class ContainerAnswer(Answer):
     """The containers of an agent."""
 
     agent_id: str
+    """The agent."""
     container_status: Status
+    """Their state together."""
     containers: list[str]
     """Their names for the engine."""
 
@@ -393,29 +452,48 @@ class ThreadAnswer(Answer):
     """A thread."""
 
     thread_id: str
+    """The thread."""
     agent: str | None
+    """The agent that wrote it last."""
     status: str
+    """`idle`, `running`, `waiting` or `failed`."""
     title: str | None
+    """Its first question, shortened, or a name that a person gave it."""
     parent: str | None
+    """The thread that it is a fork of."""
     created: str
+    """When it began."""
     last_access: str
+    """When it was last read or written."""
     expires_at: str | None
+    """When it is removed if it stays idle; null if never."""
     pinned: bool
+    """Whether it stays although it is idle."""
     stopped_because: str | None
+    """Why its last run stopped."""
     last_error: str | None
+    """The error of its last run."""
     steps: int
+    """Checkpoints that it has."""
 
 
 class StreamAnswer(Answer):
     """A run of a thread, as the server knows it."""
 
     run_id: str
+    """The run."""
     thread_id: str
+    """Its thread."""
     agent_id: str
+    """Its agent."""
     status: str
+    """`running`, or why it stopped."""
     started: float
+    """Seconds since 1970."""
     ended: float | None
+    """Seconds since 1970; null if it runs."""
     first_event: int
+    """The number of its first event that is kept."""
 
 
 class HealthAnswer(Answer):

@@ -317,7 +317,9 @@ async def models(context: Reader) -> Any:
 
 
 @router.get("/v1/models/{model}", response_model=ModelAnswer, responses=_ERRORS)
-async def model(context: Reader, model: Annotated[str, Path(examples=["default"])]) -> Any:
+async def model(
+    context: Reader, model: Annotated[str, Path(description="An agent's id.", examples=["default"])]
+) -> Any:
     """Describe an agent as a model."""
     _check(context, model)
     return ModelAnswer(id=model)
@@ -327,7 +329,10 @@ async def model(context: Reader, model: Annotated[str, Path(examples=["default"]
 async def complete(
     context: Runner,
     form: ChatForm,
-    thread_id: Annotated[schemas.ThreadIdText | None, Header(alias="X-Thread-Id")] = None,
+    thread_id: Annotated[
+        schemas.ThreadIdText | None,
+        Header(alias="X-Thread-Id", description="The thread that holds the history."),
+    ] = None,
 ) -> Response:
     """Ask an agent in OpenAI's format."""
     _must_be_doable(form)

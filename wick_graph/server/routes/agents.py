@@ -94,7 +94,9 @@ class AgentForm(schemas.Form):
     """An agent of the caller's tenant: the id, and keys of agents.yaml."""
 
     agent_id: _AgentId
+    """The id of the new agent."""
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """A name for people."""
     model: (
         Annotated[
             Annotated[str, Field(pattern=schemas.VISIBLE), Tag(NAME_TAG)]
@@ -105,6 +107,7 @@ class AgentForm(schemas.Form):
     ) = None
     """A name, or a block; a `base_url` needs an `api_key` of its own."""
     system_prompt: str | None = None
+    """Its instructions."""
     tools: (
         Annotated[
             list[Annotated[str, Field(json_schema_extra={"enum": [*BUILTINS]})]],
@@ -112,9 +115,13 @@ class AgentForm(schemas.Form):
         ]
         | None
     ) = None
+    """Names of built-in tools."""
     context_window: Annotated[int, Field(ge=1, le=10**9), schemas.FROM_WHOLE] | None = None
+    """Tokens that the model reads at most."""
     max_iterations: Annotated[int, Field(ge=1, le=1000), schemas.FROM_WHOLE] | None = None
+    """Model calls of one run at most."""
     backend: BackendForm | None = None
+    """Where its files are, and its commands run."""
     skills: SkillsConfig | None = None
     """Folders below that of the backend."""
     memory: MemoryConfig | None = None
@@ -341,9 +348,16 @@ def _phases(hooks: Hooks, name: str) -> list[str]:
 
 file_router: Final = APIRouter(tags=["files"])
 
-PathQuery = Annotated[str, Query(min_length=1, max_length=4_096)]
+PathQuery = Annotated[
+    str, Query(min_length=1, max_length=4_096, description="A path in the agent's folder.")
+]
 
-AgentQuery = Annotated[str | None, Query(pattern=f"^{AGENT_ID.pattern}$")]
+AgentQuery = Annotated[
+    str | None,
+    Query(
+        pattern=f"^{AGENT_ID.pattern}$", description="The agent; the default one if none is named."
+    ),
+]
 
 
 @file_router.get("/agents/files/download", response_class=Response)
@@ -428,7 +442,7 @@ tool_router: Final = APIRouter(tags=["tools"])
 
 _LOOK_UP_SECONDS: Final = 5.0
 
-NamePath = Annotated[str, Path(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+NamePath = Annotated[str, Path(pattern="^[a-zA-Z0-9_-]{1,64}$", description="The tool.")]
 
 
 @tool_router.get("/agents/tools/available")

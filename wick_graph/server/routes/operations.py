@@ -95,7 +95,8 @@ _NOTHING: Final[dict[str, Any]] = {
 
 @trace_router.get("/agents/traces")
 async def list_traces(
-    context: Reader, limit: Annotated[int, Query(ge=1, le=500)] = 50
+    context: Reader,
+    limit: Annotated[int, Query(ge=1, le=500, description="The most to list.")] = 50,
 ) -> list[dict[str, Any]]:
     """List the latest runs of all processes, without their spans."""
     rows = await context.streams.run(context.streams.latest, limit)

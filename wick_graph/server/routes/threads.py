@@ -42,7 +42,7 @@ def _written(value: Any) -> Any:
     return value
 
 
-Limit = Annotated[int, Query(ge=1, le=500)]
+Limit = Annotated[int, Query(ge=1, le=500, description="The most to list.")]
 
 Before = Annotated[
     AwareDatetime | None,
@@ -56,8 +56,13 @@ async def list_threads(
     context: Reader,
     limit: Limit = 50,
     before: Before = None,
-    agent: Annotated[str | None, Query(max_length=200)] = None,
-    status: Literal["idle", "running", "waiting", "failed"] | None = None,
+    agent: Annotated[
+        str | None, Query(max_length=200, description="Only threads of this agent.")
+    ] = None,
+    status: Annotated[
+        Literal["idle", "running", "waiting", "failed"] | None,
+        Query(description="Only threads in this state."),
+    ] = None,
 ) -> Any:
     """List threads, the most recently used first."""
     found = await context.saver.threads.alist(limit, before, agent, status)
@@ -96,7 +101,10 @@ async def history(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
     limit: Limit = 20,
-    before: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+    before: Annotated[
+        str | None,
+        Query(min_length=1, max_length=128, description="Next page: only steps before this one."),
+    ] = None,
 ) -> Any:
     """Return a thread's steps, the latest first; `before` continues after a page.
 
@@ -177,8 +185,12 @@ async def events(
 async def journal(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
-    run: Annotated[str | None, Query(pattern=schemas.RUN_ID)] = None,
-    after: Annotated[int, Query(ge=0, le=2**32 - 1)] = 0,
+    run: Annotated[
+        str | None, Query(pattern=schemas.RUN_ID, description="Only moments of this run.")
+    ] = None,
+    after: Annotated[
+        int, Query(ge=0, le=2**32 - 1, description="Next page: only moments after this number.")
+    ] = 0,
     limit: Limit = 200,
 ) -> list[dict[str, Any]]:
     """Return the journal of a thread: the moments of its runs."""
