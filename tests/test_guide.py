@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -208,3 +209,10 @@ def test_each_command_is_described() -> None:
     for name, group in known.items():
         for inner in getattr(group, "commands", {}):
             assert re.search(rf"^\| `wick {name} [^`]*\b{inner}\b", page, re.M), f"{name} {inner}"
+
+
+@pytest.mark.xdist_group("one")
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is one process")
+def test_tests_that_share_a_server_run_in_one_process(request: pytest.FixtureRequest) -> None:
+    """The name of a group in the id is what the scheduler goes by."""
+    assert request.node.nodeid.endswith("@one")
