@@ -150,10 +150,11 @@ def test_what_the_service_does_wrong_is_one_sentence(
 @pytest.mark.parametrize(
     ("encoding", "body", "says"),
     [
-        ("gzip", gzip.compress(b"[" + b" " * 2**28 + b"]"), "more than 2 MB"),
+        ("gzip", gzip.compress(b"[" + b" " * 2**26 + b"]"), "more than 2 MB"),
         ("br", b"x", "was not requested"),
         ("identity", b'{"results": [' + b"[]," * 600_000 + b"1]}", "keys and items"),
     ],
+    ids=["gzip", "br", "identity"],  # the bytes of gzip have the time in them
 )
 def test_a_bomb_is_stopped_as_it_unfolds(
     service: Service, encoding: str, body: bytes, says: str
