@@ -154,8 +154,8 @@ FILES: dict[str, tuple[str, str]] = {
         "agents.default.backend: the working directory",
     ),
     "a folder to be made with the store": (
-        "store: sqlite:///work/data/wick.db\n"
-        + AGENT % "backend: {type: local, execute: local, workdir: work}",
+        "store: sqlite:///place/data/wick.db\n"
+        + AGENT % "backend: {type: local, execute: local, workdir: place}",
         "which commands at the level local could change",
     ),
     "execute in a container": (

@@ -24,6 +24,7 @@ from tests.source import ROOT
 from tests.support import forked
 from wick_graph.cli.app import call
 from wick_graph.client import Client
+from wick_graph.server import Server
 
 SECONDS = 60
 AGENTS = """\
@@ -180,3 +181,13 @@ def cases(row: str, *values: Any) -> list[Any]:
     """Name cases by the row of the attack list that they belong to."""
     each = (value if isinstance(value, tuple) else (value,) for value in values)
     return [pytest.param(*one, id=f"{row}-{number}") for number, one in enumerate(each)]
+
+
+@contextmanager
+def caller(server: Server, tenant: str, scope: str = "admin") -> Iterator[httpx.Client]:
+    """Ask a server in this process as one of its tenants."""
+    headers = {"Authorization": f"Bearer {server.token(tenant=tenant, scope=scope)}"}
+    with httpx.Client(
+        base_url=server.url, headers=headers, timeout=SECONDS, trust_env=False
+    ) as http:
+        yield http

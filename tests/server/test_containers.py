@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.server.support import until
+from tests.server.support import caller, until
 from tests.server.test_event_bus import following
 from tests.support.containers import IMAGE, ContainerEngine
 from wick_graph import Server, load
@@ -46,15 +45,6 @@ def server(
     (folder / "talk.yaml").write_text(json.dumps({"steps": [*steps, "Done."]}), "utf-8")
     with Server(load(folder / "agents.yaml"), options=ServerOptions(port=0)) as made:
         yield made
-
-
-@contextmanager
-def caller(server: Server, tenant: str, scope: str = "admin") -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {server.token(tenant=tenant, scope=scope)}"}
-    with httpx.Client(
-        base_url=server.url, headers=headers, timeout=SECONDS, trust_env=False
-    ) as http:
-        yield http
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from tests.server.support import Served, until
+from tests.server.support import Served, caller, until
 from wick_graph import Agent, Server
 from wick_graph.server import Limits, ServerOptions
 from wick_graph.service.event_log import EventBus
@@ -88,15 +88,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         options = ServerOptions(port=0, limits=Limits(ping=0.2, drain=1.0))
         with Server(agents(), options=options) as made:
             yield made
-
-
-@contextmanager
-def caller(server: Server, tenant: str, scope: str = "admin") -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {server.token(tenant=tenant, scope=scope)}"}
-    with httpx.Client(
-        base_url=server.url, headers=headers, timeout=SECONDS, trust_env=False
-    ) as http:
-        yield http
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from tests.sandbox.fixtures import give, open_path
+from tests.server.support import caller
 from tests.server.test_event_bus import following
 from wick_graph import Agent, Server, load
 from wick_graph.backends import LocalBackend
@@ -56,13 +57,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path) -> Iterator[Server]:
     with Server(load(folder / "agents.yaml"), options=ServerOptions(port=0)) as made:
         yield made
-
-
-@contextmanager
-def caller(server: Server, tenant: str, scope: str = "admin") -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {server.token(tenant=tenant, scope=scope)}"}
-    with httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False) as http:
-        yield http
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from wick_graph.server.protocols import openai
 from wick_graph.server.routes import agents, operations, runs, threads
 from wick_graph.server.routes.agents import file_router, tool_router
 from wick_graph.server.routes.runs import approval_router
+from wick_graph.server.routes.tenant import tenant_router
 from wick_graph.service.options import OPENAI_PATH, Problem, error_body, problem_of
 from wick_graph.service.service import Service
 
@@ -34,6 +35,7 @@ ROUTES: Final = (
     operations.trace_router,
     file_router,
     approval_router,
+    tenant_router,  # before a path with any agent's id
     agents.agent_router,
     runs.run_router,
     threads.router,
@@ -111,6 +113,8 @@ def _describe(app: FastAPI, service: Service) -> None:
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
+        if app.openapi_schema is not None:  # FastAPI keeps it
+            return app.openapi_schema
         schema = make()
         for methods in schema["paths"].values():
             for operation in methods.values():
@@ -121,7 +125,8 @@ def _describe(app: FastAPI, service: Service) -> None:
                         answer["content"] = {"application/json": kind}
                 for parameter in operation.get("parameters", ()):
                     _never_null(parameter["schema"])
-        _explain(schema["components"]["schemas"])
+        with contextlib.suppress(OSError):  # an installation without sources
+            _explain(schema["components"]["schemas"])
         if service.options.auth:
             parts = schema.setdefault("components", {})
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

@@ -1,39 +1,31 @@
-"""Routes of agents: description, graph, hooks, skills, files, tools."""
+"""Routes of agents: description, graph, hooks, files, tools."""
 
 from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, suppress
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from wick_graph.backends import FileSystem
-from wick_graph.backends.docker import DockerBackend
-from wick_graph.backends.docker.container import Status
 from wick_graph.backends.protocol import Text
 from wick_graph.config import AgentConfig, MemoryConfig, ModelConfig, SkillsConfig
 from wick_graph.config.fields import AGENT_ID, BLOCK_TAG, NAME_TAG, RESERVED_IDS, form_of
 from wick_graph.errors import ConfigError, RefusedError, ToolError
-from wick_graph.hooks import prompt_files
 from wick_graph.hooks.onion import Hooks
 from wick_graph.hooks.prompt_files import BackendReader, is_missing
 from wick_graph.hooks.protocol import PHASES
-from wick_graph.hooks.skills import FILE, catalogue
+from wick_graph.hooks.skills import catalogue
 from wick_graph.picture import picture_of
 from wick_graph.server import schemas
 from wick_graph.server.guard import Admin, Reader, RequestContext, Runner
 from wick_graph.server.schemas import agent_answer
-from wick_graph.server.sse import EventStream, frame
-from wick_graph.service import skills as skill_files
 from wick_graph.service.options import Problem
-from wick_graph.service.skills import UploadedSkills
 from wick_graph.tools.builtin_tools import BUILTINS
 from wick_graph.tools.http import HTTPTool
 from wick_graph.tools.toolsets import RESERVED, check_free
@@ -44,21 +36,6 @@ from wick_graph.web import Client
 
 agent_router: Final = APIRouter(tags=["agents"])
 
-
-_SSE: Final[Any] = {
-    200: {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
-}
-
-LastNews = Annotated[
-    str | None,
-    Header(
-        alias="Last-Event-ID",
-        pattern="^[0-9]{1,16}$",
-        description="Continue after this event of the tenant.",
-    ),
-]
-
-SkillName = Annotated[str, Path(pattern=f"^{skill_files.NAME}$", description="The skill.")]
 
 _AgentId = Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]
 
@@ -161,31 +138,6 @@ async def add(context: Admin, form: AgentForm) -> Any:
     return await _answer(context, form.agent_id)
 
 
-@agent_router.get("/agents/events", response_class=Response, responses=_SSE)
-async def events(context: Reader, last: LastNews = None) -> Response:
-    """Follow what changes: agents, tools, skills, runs and containers of the caller's tenant.
-
-    The first event, `connected`, has the number after which a reader can come back.
-    """
-    context.service.check_open()
-    metrics = context.service.metrics_of(context.caller.tenant)
-
-    async def pieces() -> AsyncIterator[bytes | None]:
-        following = context.tenant.bus.follow(None if last is None else int(last))
-        waited = False
-        async with aclosing(following) as entries:  # type: ignore[type-var]  # a generator
-            async for entry in entries:
-                if entry is not None:
-                    if waited and not await context.is_admitted():
-                        return  # its token was revoked meanwhile
-                    metrics.sent()
-                waited = entry is None
-                yield None if entry is None else frame(*entry)
-
-    limits = context.options.limits
-    return EventStream(pieces, ping=limits.ping, send_timeout=limits.send)
-
-
 @agent_router.get("/agents/{agent_id}", response_model=schemas.AgentAnswer)
 async def show(context: Reader, agent_id: schemas.AgentIdPath) -> Any:
     """Describe an agent."""
@@ -224,37 +176,6 @@ async def switch_hooks(
     return {"agent_id": agent_id, "hooks": left}
 
 
-@agent_router.get("/containers", response_model=list[schemas.ContainerAnswer])
-async def list_containers(context: Reader) -> Any:
-    """List the containers of the tenant's agents; an agent that has not run yet has none."""
-    agents = context.tenant.agents
-    found = await asyncio.to_thread(agents.containers)
-    return [
-        {
-            "agent_id": agent_id,
-            "container_status": _status(backends),
-            "containers": [name for backend in backends for name in backend.containers],
-        }
-        for agent_id, backends in found.items()
-    ]
-
-
-@agent_router.post("/agents/{agent_id}/container", response_model=schemas.ContainerAction)
-async def act_on_container(
-    context: Admin, agent_id: schemas.AgentIdPath, form: schemas.ContainerForm
-) -> Any:
-    """Stop an agent's containers, or start them afresh; commands that run in them fail."""
-    agents, restart = context.tenant.agents, form.action == "restart"
-    status = await asyncio.to_thread(agents.stop_containers, agent_id, restart=restart)
-    return {"agent_id": agent_id, "action": form.action, "container_status": status}
-
-
-def _status(backends: Sequence[DockerBackend]) -> Status:
-    """Return the state of an agent's containers together."""
-    found = {backend.status for backend in backends}
-    return next(one for one in ("launching", "launched", "error", "idle") if one in found)
-
-
 @agent_router.get("/agents/{agent_id}/skills")
 async def skills(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
     """List the skills that an agent finds."""
@@ -266,72 +187,6 @@ async def skills(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, An
         found = await asyncio.to_thread(catalogue, BackendReader(backend), paths)
     shown = [{**skill, "enabled": True} for skill in found]
     return {"skills": shown, "paths": paths, "extra_paths": []}
-
-
-@agent_router.get("/skills", response_model=list[schemas.SkillAnswer])
-async def list_skills(context: Reader) -> Any:
-    """List the skills that the tenant has uploaded."""
-    return await asyncio.to_thread(_uploaded, context.tenant.agents.skills)
-
-
-@agent_router.get("/skills/{name}", response_model=schemas.SkillFiles)
-async def show_skill(context: Reader, name: SkillName) -> Any:
-    """Return the files of an uploaded skill; one that is not text is null."""
-    return _shown(name, await asyncio.to_thread(context.tenant.agents.skills.read, name))
-
-
-@agent_router.put("/skills/{name}", response_model=schemas.SkillAnswer)
-async def put_skill(context: Admin, name: SkillName, form: schemas.SkillForm) -> Any:
-    """Upload a skill, or replace it: as files, or as a zip archive in base64.
-
-    The tenant's own agents with `skills` see it from their next run on.
-    """
-
-    def put() -> tuple[dict[str, Any], bool]:
-        if form.archive is not None:
-            files = skill_files.unpacked(form.archive)
-        else:
-            files = {path: text.encode() for path, text in (form.files or {}).items()}
-        description = skill_files.checked(name, files)
-        new = context.tenant.agents.skills.put(name, files)
-        return _listed(name, description, files), new
-
-    answer, new = await asyncio.to_thread(put)
-    context.tenant.bus.tell("config_changed", skill=name, change="added" if new else "changed")
-    return answer
-
-
-@agent_router.delete("/skills/{name}", status_code=204, response_class=Response)
-async def delete_skill(context: Admin, name: SkillName) -> Response:
-    """Delete an uploaded skill."""
-    await asyncio.to_thread(context.tenant.agents.skills.remove, name)
-    context.tenant.bus.tell("config_changed", skill=name, change="removed")
-    return Response(status_code=204)
-
-
-def _uploaded(skills: UploadedSkills) -> list[dict[str, Any]]:
-    found = []
-    for name in skills.names():
-        with suppress(Problem):  # it was deleted meanwhile
-            files = skills.read(name)
-            says = prompt_files.read(files[FILE])
-            found.append(_listed(name, str(says.get("description", "")), files))
-    return found
-
-
-def _listed(name: str, description: str, files: skill_files.Files) -> dict[str, Any]:
-    sizes = {path: len(data) for path, data in files.items()}
-    return {"name": name, "description": description, "files": sizes}
-
-
-def _shown(name: str, files: skill_files.Files) -> dict[str, Any]:
-    texts: dict[str, str | None] = {}
-    for path, data in files.items():
-        try:
-            texts[path] = data.decode("utf-8")
-        except UnicodeDecodeError:
-            texts[path] = None
-    return {"name": name, "files": texts}
 
 
 async def _answer(context: RequestContext, agent_id: str) -> dict[str, Any]:
