@@ -59,6 +59,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("testing", "pytest_plugin"),
     ("client",),
     ("service",),
+    ("gateway",),
     ("protocols",),
     ("server",),
     ("cli",),

@@ -16,7 +16,8 @@
         ├── SubagentConfig
         └── SearchConfig
 
-`callbacks:` of the file is a CallbacksConfig.
+`callbacks:` of the file is a CallbacksConfig; `gateway:`, `channels:` and `cron:` are described in
+`wick_graph.config.gateway`.
 
 `model_fields_set` holds the keys that the file sets, in `defaults:` or in the agent.
 """
@@ -77,6 +78,7 @@ from wick_graph.config.fields import (
     resolve_keys,
     resolve_store,
 )
+from wick_graph.config.gateway import ChannelConfig, CronConfig, GatewayConfig
 from wick_graph.config.yaml_reader import KeyPath, Places, show_key
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS, THREAD_TTL_SECONDS
 from wick_graph.errors import ConfigError, did_you_mean
@@ -445,6 +447,16 @@ class AgentsFile(Block):
     """Where HTTP tools registered with the server may be."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """The quota that `wick serve` gives each tenant."""
+    gateway: GatewayConfig = Field(default_factory=GatewayConfig)
+    """How `wick gateway` runs the agents behind chats."""
+    channels: dict[Annotated[str, AfterValidator(check_agent_id)], ChannelConfig] = Field(
+        default_factory=dict
+    )
+    """The channels of the gateway, by name."""
+    cron: dict[Annotated[str, AfterValidator(check_agent_id)], CronConfig] = Field(
+        default_factory=dict
+    )
+    """The jobs of the gateway, by name."""
     defaults: AgentConfig = Field(default_factory=AgentConfig)
     """Any key of an agent; an agent's own key replaces the whole value."""
     agents: Annotated[

@@ -253,6 +253,8 @@ class AgentInput(TypedDict, total=False):
     messages: Annotated[list[AnyMessage], reduce_messages]
     todos: Annotated[list[Todo], last]
     files: Annotated[dict[str, Any], merge]
+    origin: Annotated[dict[str, Any], last]
+    """Where the conversation is held: channel, chat, sender. Sub-agents get their parent's."""
 
 
 class AgentOutput(TypedDict, total=False):
@@ -272,6 +274,7 @@ class AgentOutput(TypedDict, total=False):
 class AgentState(AgentOutput, total=False):
     """All channels. `request` lives for one step: `modify_request` passes it to `model`."""
 
+    origin: Annotated[dict[str, Any], last]
     memory: Annotated[dict[str, Any], last]
     """Text that a hook loaded once for the run, by source."""
     skills: Annotated[list[dict[str, Any]], last]
@@ -452,6 +455,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "usage": _counts,
     "iteration": _number,
     "stop_reason": _text,
+    "origin": _mapping,
     "memory": _mapping,
     "middleware": _mapping,
     "skills": _list,

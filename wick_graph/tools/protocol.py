@@ -77,6 +77,11 @@ class ToolContext:
     """Shortens a result with more code points than the tool may show; a hook that keeps long
     results sets it. Without it the middle is cut out and lost."""
 
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """Where the conversation is held: `channel`, `chat_id`, `sender_id`; empty elsewhere."""
+        return self.state.get("origin") or {}
+
 
 @runtime_checkable
 class Tool(Protocol):

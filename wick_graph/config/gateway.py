@@ -1,0 +1,128 @@
+"""The models of `gateway:`, `channels:` and `cron:` of a configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from wick_graph.config.fields import Block, Duration, Text, Texts
+
+Memory = Literal["owner", "sender", "chat"]
+
+Busy = Literal["queue", "collect", "interrupt"]
+
+Missed = Literal["skip", "once", "all"]
+
+
+class HeartbeatConfig(Block):
+    """The regular look at HEARTBEAT.md."""
+
+    every: Duration = 1800.0
+    """Seconds between two beats, at least five minutes."""
+    agent: Text | None = None
+    """The agent that is asked; the gateway's own by default."""
+    model: Text | None = None
+    """A model to use instead of the agent's."""
+    active_hours: Text | None = None
+    """`08:00-22:00` in the gateway's zone; no beat comes outside."""
+    to: Text | None = None
+    """`channel:chat_id` that gets the answer; the owner's last chat by default."""
+
+    @model_validator(mode="after")
+    def _not_too_often(self) -> Self:
+        if self.every is None or self.every < 300:
+            raise ValueError("every must be 5m or more")
+        return self
+
+
+class CompactionConfig(Block):
+    """When a long conversation is summarised after a turn, and how much of it stays."""
+
+    messages: Annotated[int, Field(ge=5)] = 20
+    """More messages than this since the last summary."""
+    percent: Annotated[int, Field(ge=10, le=95)] = 75
+    """More of the model's window than this."""
+    keep: Annotated[int, Field(ge=1, le=100)] = 4
+    """Messages that stay as they are."""
+    model: Text | None = None
+    """The model for summaries; the agent's own by default."""
+
+
+class GatewayConfig(Block):
+    """The gateway: which agent answers, where its workspace is, what it may do by itself."""
+
+    agent: Text | None = None
+    """The agent behind all channels that name none; the file's default agent by default."""
+    workspace: Text = "workspace"
+    """Folder with AGENTS.md, SOUL.md, USER.md, IDENTITY.md, HEARTBEAT.md and memory/."""
+    timezone: Text = "UTC"
+    """Zone of dates, times, cron and active hours: `Europe/Berlin`."""
+    parallel: Annotated[int, Field(ge=1, le=1000)] = 8
+    """Chats that are answered at once."""
+    backlog: Annotated[int, Field(ge=1)] = 100
+    """Messages of one chat that wait; the sender of more gets a polite refusal."""
+    memory: Memory = "owner"
+    """Whose memory a conversation reads and writes."""
+    announce: Literal["wake", "log"] = "wake"
+    """Whether a finished background task wakes its conversation, or is only logged."""
+    heartbeat: HeartbeatConfig | None = None
+    compaction: CompactionConfig | None = Field(default_factory=CompactionConfig)
+    default_response: Text = "I've completed processing but have no response to give."
+    """The answer if a turn ends without one."""
+    drain: Duration = 30.0
+    """Seconds that turns may go on after SIGTERM."""
+
+
+class ChannelConfig(Block):
+    """One channel: a platform, its credentials, and who may write."""
+
+    type: Text | None = None
+    """`telegram`, `http`, or the name of an entry point; the channel's own name by default."""
+    agent: Text | None = None
+    """The agent behind this channel; the gateway's by default."""
+    owner: Texts = ()
+    """Ids of senders with all rights."""
+    allow_from: Texts = ()
+    """Ids of other senders that are answered; empty for nobody."""
+    untrusted: bool = False
+    """Whether all its senders are strangers whose texts are data: webhooks, mail."""
+    busy: Busy = "queue"
+    """What becomes of a message that comes during a turn: it waits, is joined with others that
+    wait, or interrupts the turn."""
+    send_to: Texts = ()
+    """Chats of this channel that the message tool may write to beside the origin."""
+    token: SecretStr | None = None
+    """The platform's token."""
+    secret: SecretStr | None = None
+    """The secret with which webhooks are signed."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further settings of the channel's type."""
+
+
+class CronConfig(Block):
+    """A job: one of `at`, `every` and `cron`, and what to ask."""
+
+    text: Text
+    """What the agent is asked."""
+    at: Text | None = None
+    """A time, once: `2026-12-24T18:00`, in the job's zone unless it names one."""
+    every: Duration = None
+    """Seconds, or `30m`."""
+    cron: Text | None = None
+    """A cron expression with five fields."""
+    timezone: Text | None = None
+    """The gateway's zone by default."""
+    agent: Text | None = None
+    to: Text | None = None
+    """`channel:chat_id` that gets the answer; the owner's last chat by default."""
+    missed: Missed = "once"
+    """What becomes of times at which nothing ran."""
+    grace: Duration = 3600.0
+    """How late a missed time may be made up for."""
+
+    @model_validator(mode="after")
+    def _has_one_time(self) -> Self:
+        if sum(one is not None for one in (self.at, self.every, self.cron)) != 1:
+            raise ValueError("give one of at, every and cron")
+        return self

@@ -1,0 +1,1 @@
+"""Channels: each speaks with one platform, and holds nothing that must survive the process."""

@@ -1,0 +1,60 @@
+"""The protocol of a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, runtime_checkable
+
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
+
+Receive = Callable[[InboundMessage], Awaitable[None]]
+"""Takes a message. When it returns, the message is stored, or was known, or was refused: only then
+may the channel tell its platform that it has it. It raises `StorageError` if it cannot be stored."""
+
+
+@runtime_checkable
+class Channel(Protocol):
+    """A way to a platform. The gateway starts it, stops it, and sends through it.
+
+    A channel uses the platform library's client, never its polling loop: that would confirm
+    messages that nobody has stored. It does not remember what it has received or sent.
+    """
+
+    name: str
+    """The key under `channels:`; the first part of session keys."""
+    limit: int
+    """Characters of one message; a longer text is split before `send`."""
+    idempotent: bool
+    """Whether the platform recognises the `key` of a message that is sent again."""
+
+    async def start(self, receive: Receive) -> None:
+        """Begin to receive; return once messages can be received and sent.
+
+        Raises:
+            ConfigError: A setting is refused by the platform: a token, a port.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Stop to receive, within a second; what is stored stays."""
+        ...
+
+    async def send(self, message: OutboundMessage, key: str) -> str:
+        """Send a message, and return the platform's id of it; empty if it has none.
+
+        Args:
+            message: The message; its text has at most `limit` characters.
+            key: Its idempotency key: the same when it is sent again after a crash.
+
+        Raises:
+            DeliveryError: It was not sent, or nobody knows whether it was.
+        """
+        ...
+
+    def healthy(self) -> str:
+        """Return what is wrong, as a sentence; empty if nothing is."""
+        ...
+
+    async def catch_up(self) -> None:
+        """Fetch what came while nobody listened, if the platform keeps it."""
+        ...

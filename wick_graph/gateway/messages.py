@@ -1,0 +1,100 @@
+"""What channels bring and take: messages, their sessions, and who may be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Self
+
+from wick_graph.errors import WickError
+
+INTERNAL: Final = frozenset({"cli", "system", "subagent"})
+"""Channels of the gateway itself; no person is reached through `system` and `subagent`."""
+
+
+class DeliveryError(WickError):
+    """A channel could not send a message.
+
+    Args:
+        text: What is wrong, as a sentence.
+        retry_after: Seconds after which the platform wants the next try; None to let us choose.
+        permanent: Whether no later try can succeed: the chat is gone, the text is refused.
+    """
+
+    code = "delivery"
+
+    def __init__(
+        self, text: str, *, retry_after: float | None = None, permanent: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.retry_after, self.permanent = retry_after, permanent
+
+
+class _Record:
+    """A message as JSON: empty optional fields are left out."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the message as data."""
+        made = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]  # subclasses are dataclasses
+        plain = {key: list(value) if key in _LISTS else value for key, value in made.items()}
+        return {key: value for key, value in plain.items() if value or key not in _OPTIONAL}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Undo `to_json`; unknown fields are dropped."""
+        known = {one.name for one in fields(cls)}  # type: ignore[arg-type]  # as above
+        given = {key: value for key, value in data.items() if key in known}
+        return cls(**{key: tuple(v) if key in _LISTS else v for key, v in given.items()})
+
+
+_LISTS: Final = ("media", "buttons")
+
+_OPTIONAL: Final = frozenset({"media", "buttons", "metadata", "session_key", "reply_to"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboundMessage(_Record):
+    """A message from a channel, as seed systems name its fields.
+
+    A channel may put into `metadata`: `native_id` (the platform's id; without one the message
+    cannot be recognised when it comes again), `sent` (seconds since 1970), `sender_name`, `group`
+    (whether others read the chat), `topic`, `forwarded`, `bot`, `button` (the code of a pressed
+    button), `reply_to` (a native id).
+    """
+
+    channel: str
+    sender_id: str
+    """The platform's stable id of the sender; never a name that a person can choose."""
+    chat_id: str
+    content: str
+    media: tuple[str, ...] = ()
+    """Absolute paths of files that the channel has stored."""
+    session_key: str = ""
+    """`channel:chat_id[:topic]`, kept exactly."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """The key of its session."""
+        topic = self.metadata.get("topic")
+        ends = f":{topic}" if topic else ""
+        return self.session_key or f"{self.channel}:{self.chat_id}{ends}"
+
+    @property
+    def native_id(self) -> str:
+        """The platform's id of the message; empty if it gave none."""
+        return str(self.metadata.get("native_id") or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboundMessage(_Record):
+    """A message to a channel."""
+
+    channel: str
+    chat_id: str
+    content: str
+    media: tuple[str, ...] = ()
+    reply_to: str = ""
+    """The native id of the message that it answers."""
+    buttons: tuple[tuple[str, str], ...] = ()
+    """Label and code of buttons below the text; a channel without buttons shows the codes."""
