@@ -398,15 +398,17 @@ class Mailbox:
 
     def _claimed(self, table: Table, query: Any) -> list[Any]:
         """Return the rows of this process; take those of dead ones."""
-        with self._core.writing() as db:
+        with self._core.reading() as db:
             found = db.execute(*compiled(query)).fetchall()
             others = {bytes(row[-1]) for row in found} - {self._server}
             gone = [server for server in others if not self._is_at_work(db, server)]
-            if gone:
-                mine = (table.c.tenant == self._core.tenant, table.c.state == "open")
-                made = update(table).values(**checked(table, {"server": self._server}))
+        if gone:
+            mine = (table.c.tenant == self._core.tenant, table.c.state == "open")
+            made = update(table).values(**checked(table, {"server": self._server}))
+            with self._core.writing() as db:
                 db.execute(*compiled(made.where(*mine, table.c.server.in_(gone))))
-        return [row for row in found if bytes(row[-1]) in (self._server, *gone)]
+                found = db.execute(*compiled(query)).fetchall()
+        return [row for row in found if bytes(row[-1]) == self._server]
 
     def _put(self, db: Any, draft: Draft, turn: bytes | None) -> Outgoing | None:
         now, body = self.now, self._close({"message": draft.message}, draft.key, "outbox")
