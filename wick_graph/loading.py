@@ -547,13 +547,16 @@ def rules_of(config: AgentConfig, file: AgentsFile) -> Rules:
     Raises:
         ConfigError: A command may run code from the agent's folder.
     """
-    return Rules(
-        control=(*control_plane(file), *held_in(config, file)),
-        stores=store_of(file)[1],
-        memory=memory_files(file),
-        protect=config.protect,
-        writable=config.writable,
-        code=code_folders(),
+    added = file.additions.rules
+    return (Rules() if added is None else added(config.writable)).joined(
+        Rules(
+            control=(*control_plane(file), *held_in(config, file)),
+            stores=store_of(file)[1],
+            memory=memory_files(file),
+            protect=config.protect,
+            writable=config.writable,
+            code=code_folders(),
+        )
     )
 
 
