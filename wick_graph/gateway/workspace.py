@@ -12,17 +12,16 @@ from typing import Any, Final
 from wick_graph.backends import Root, Rules
 from wick_graph.backends.guard import Patterns
 from wick_graph.config import AgentsFile, folder_of
-from wick_graph.config.trusted import place_of
+from wick_graph.config.schema import AgentConfig
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import ModelRequest, Section, peek, shown
-from wick_graph.errors import ToolError
+from wick_graph.errors import ConfigError, ToolError
 from wick_graph.gateway.memory import (
     FOLDER,
     PEOPLE,
     TOOLS,
     Memories,
     is_owner,
-    work_folder,
     zone_of,
 )
 from wick_graph.hooks.prompt_files import cut, escaped, framed, is_missing, mark_of, one_line
@@ -44,6 +43,8 @@ SKILLS: Final = "skills"
 
 MAX_BYTES: Final = 16 * 1024
 """Bytes of one of these files in a prompt."""
+
+MAX_READ: Final = 1024 * 1024
 
 CHANNEL: Final = "middleware"
 
@@ -111,7 +112,7 @@ class WorkspaceHook(BaseHook):
         """Make the text of this turn."""
         origin = peek(state, "origin") or {}
         tools = sorted(name for name in ctx.tools_of(state) if self._may_use(name, origin))
-        head = [self._identity(origin, tools, ctx), *self._bootstrap(origin, ctx)]
+        head = [self._identity(origin, tools, ctx), *self._bootstrap(state, ctx)]
         tail = [*self._skills(origin, tools, ctx), *self._memory(origin)]
         made = {
             "head": f"\n\n{_RULE}".join(head),
@@ -153,49 +154,39 @@ class WorkspaceHook(BaseHook):
             lines += ["", "## Available Tools", ", ".join(tools)]
         return "\n".join(lines)
 
-    def _bootstrap(self, origin: Mapping[str, Any], ctx: HookContext) -> Iterator[str]:
-        known = self._shown_by_memory_hook(origin, ctx)
+    def _bootstrap(self, state: Mapping[str, Any], ctx: HookContext) -> Iterator[str]:
+        """Write the owner's instructions, without a file that the agent's `MemoryHook` shows."""
+        config = self._config(ctx)
+        has_hook = self._file is None or (config is not None and config.memory is not None)
+        known = [one[:MAX_BYTES] for one in (peek(state, "memory") or {}).values() if has_hook]
         blocks = []
         for name in BOOTSTRAP:
-            if (self._workspace / name).resolve() in known:
-                continue
-            for one in (name, INSTEAD.get(name)):
-                if one and (text := self._read(one)):
-                    blocks.append(f"## {one}\n\n{text}")
-                    break
+            found = ((one, self._read(one)) for one in (name, INSTEAD.get(name, "")) if one)
+            one, text = next(((one, text) for one, text in found if text.strip()), ("", ""))
+            if text and text[:MAX_BYTES] not in known:
+                blocks.append(f"## {one}\n\n{_shown(one, text)}")
         if blocks:
             yield "\n\n".join(blocks)
 
+    def _config(self, ctx: HookContext) -> AgentConfig | None:
+        return None if self._file is None else self._file.agents.get(ctx.agent)
+
     def _read(self, name: str) -> str:
-        """Return a file of the workspace for the prompt; empty if it is missing or refused."""
+        """Return a file of the workspace; empty if it is missing or refused."""
         try:
             with Root(self._workspace) as root:
-                size = root.stat(name).st_size
-                data = root.read_bytes(name, MAX_BYTES + 1)
-        except ToolError as error:
+                data = root.read_bytes(name, MAX_READ)
+        except (ToolError, ConfigError) as error:
             if not is_missing(error):
                 _log.warning("%s is left out of the prompt: %s", name, error)
             return ""
-        text = visible(REDACTOR.text(data.decode("utf-8", "replace").removeprefix("\ufeff")))
-        kept = cut(text, MAX_BYTES).strip()
-        if len(data) > MAX_BYTES:
-            kept += f"\n[cut: {MAX_BYTES:,} of {size:,} bytes of {name}]"
-        return kept
-
-    def _shown_by_memory_hook(self, origin: Mapping[str, Any], ctx: HookContext) -> set[Path]:
-        config = self._file.agents.get(ctx.agent) if self._file is not None else None
-        if self._file is None or config is None or not config.memory or not config.backend:
-            return set()
-        base = self._file.base_dir
-        folder = None if is_owner(origin) else work_folder(self._workspace, origin)
-        found = (place_of(config, base, one, folder=folder) for one in config.memory.paths)
-        return {Path(one).resolve() for one in found}
+        return data.decode("utf-8", "replace").removeprefix("\ufeff")
 
     def _skills(
         self, origin: Mapping[str, Any], tools: list[str], ctx: HookContext
     ) -> Iterator[str]:
         """List the skills of the workspace, if the agent can read them and lists none itself."""
-        config = self._file.agents.get(ctx.agent) if self._file is not None else None
+        config = self._config(ctx)
         if self._file is None or config is None or config.backend is None or config.skills:
             return
         here = folder_of(config.backend, self._file.base_dir).resolve() == self._workspace.resolve()
@@ -231,6 +222,14 @@ class WorkspaceHook(BaseHook):
             known = peek(state, "summary")
             if text := parts(peek(state, "messages") or [], known).summary:
                 yield f"## Summary of Previous Conversation\n\n{_data(SUMMARY, text)}"
+
+
+def _shown(name: str, text: str) -> str:
+    """Return a file for the prompt: cut, without secrets and hidden characters."""
+    kept = cut(visible(REDACTOR.text(text)), MAX_BYTES)
+    if (size := len(text.encode())) > MAX_BYTES:
+        return f"{kept.strip()}\n[cut: {MAX_BYTES:,} of {size:,} bytes of {name}]"
+    return kept.strip()
 
 
 def _data(tag: str, text: str) -> str:
