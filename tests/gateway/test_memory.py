@@ -1,4 +1,4 @@
-"""MemoryStore on real files, whose memory a conversation reaches, and the tools through an agent."""
+"""MemoryStore on real files, whose memory a conversation reaches, and its tools in an agent."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,7 @@ def test_the_record_of_calls_stays_small(store: MemoryStore) -> None:
     "text",
     [
         f"my key is {SECRET}",
-        f"a\u200b key sk-ant-\u200bapi03-abcdefghijkl\u2060mnopqrstuvwxyz",
+        "a\u200b key sk-ant-\u200bapi03-abcdefghijkl\u2060mnopqrstuvwxyz",
         "\uff53\uff4b-ant-api03-abcdefghijklmnopqrstuvwxyz",
         "password: hunter22hunter22",
         "-----BEGIN RSA PRIVATE KEY-----\nAAAA",
@@ -294,10 +295,10 @@ def test_links_are_not_followed(store: MemoryStore, tmp_path: Path, at: str) -> 
         lambda: "".join(store.search("somebody")),
     ]
     for act in acts:
-        try:
-            assert "somebody" not in (act() or "")
-        except ToolError as error:
-            assert "somebody" not in str(error)
+        said = ""
+        with suppress(ToolError):
+            said = act() or ""
+        assert "somebody" not in said
     assert {one.name: one.read_text() for one in outside.iterdir()} == before
 
 

@@ -314,9 +314,14 @@ def prompt_of(folder: Path, agent: str, origin: Any = OWNER) -> str:
     return model.calls[0].system
 
 
-@pytest.mark.parametrize("path", ["AGENTS.md", "./AGENTS.md", "{folder}/ws/AGENTS.md"])
-@pytest.mark.parametrize("size", [10, 20_000, 50_000])
-@pytest.mark.parametrize("origin", [OWNER, person()])
+@pytest.mark.parametrize(
+    ("path", "size", "origin"),
+    [
+        ("AGENTS.md", 10, OWNER),
+        ("./AGENTS.md", 20_000, person()),
+        ("{folder}/ws/AGENTS.md", 50_000, OWNER),
+    ],
+)
 def test_agents_md_comes_once(tmp_path: Path, path: str, size: int, origin: Any) -> None:
     text = "Do as I say. ".ljust(size, "x")
     (tmp_path / "ws").mkdir()
