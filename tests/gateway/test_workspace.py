@@ -50,12 +50,12 @@ class Talk:
 
     def say(self, text: str = "?", origin: Any = OWNER, thread: str | None = None) -> str:
         given = {"messages": [("user", text)], "origin": origin}
-        self.agent.invoke(given, thread_id=thread)  # type: ignore[arg-type]  # a plain state
+        self.agent.invoke(given, thread_id=thread)
         return self.prompts[-1]
 
     @property
     def prompts(self) -> list[str]:
-        return [one.system for one in self.model.calls]
+        return [str(one.system) for one in self.model.calls]
 
 
 def stable(prompt: str) -> str:
@@ -279,9 +279,9 @@ def test_tools_that_a_conversation_may_not_use_are_not_named(tmp_path: Path) -> 
 
 def test_with_a_summarization_hook_the_summary_is_not_repeated(tmp_path: Path) -> None:
     for options, where in (({"hooks": [SummarizationHook()]}, "message"), ({"summary": True}, "")):
-        talk = Talk(tmp_path, **options)  # type: ignore[arg-type]  # options of two kinds
+        talk = Talk(tmp_path, **options)
         old = [HumanMessage("old question", id="a"), AIMessage("old answer", id="b")]
-        thread = {"configurable": {"thread_id": "t"}}
+        thread: Any = {"configurable": {"thread_id": "t"}}
         talk.say("first", thread="t")
         talk.agent.graph.update_state(
             thread, {"messages": old, "summary": {"text": "THE SUMMARY", "upto": "b"}}
@@ -310,8 +310,8 @@ def prompt_of(folder: Path, agent: str, origin: Any = OWNER) -> str:
     added = Additions((WorkspaceHook(memories, file=file),), memory_tools(memories))
     model = ScriptedModel(["ok"])
     with build_agent("wick", file.adding(added), model=resolve_model(model)) as made:
-        made.invoke({"messages": [("user", "?")], "origin": origin})  # type: ignore[arg-type]  # a plain state
-    return model.calls[0].system
+        made.invoke({"messages": [("user", "?")], "origin": origin})
+    return str(model.calls[0].system)
 
 
 @pytest.mark.parametrize(

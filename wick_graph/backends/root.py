@@ -509,7 +509,7 @@ class Root:
             return decoded(item.name)
 
         with _closing(self.open_dir(rel)) as fd, os.scandir(fd) as found:
-            seen = counted(self._shown(fd, found))
+            seen = counted(self._shown(fd, rel, found))
             if limit is None:
                 chosen = sorted(seen, key=by_name)
             else:
@@ -539,7 +539,7 @@ class Root:
     def names(self, rel: str = ".") -> list[tuple[str, EntryType]]:
         """Return every name in the directory with its type, sorted; faster than `list_dir`."""
         with _closing(self.open_dir(rel)) as fd, os.scandir(fd) as found:
-            return sorted((decoded(item.name), _kind(item)) for item in self._shown(fd, found))
+            return sorted((decoded(item.name), _kind(item)) for item in self._shown(fd, rel, found))
 
     def replace(self, rel: str, data: bytes, was: os.stat_result | None = None) -> None:
         """Write a file atomically, and make the missing directories above it.
@@ -620,10 +620,12 @@ class Root:
             return os.path.realpath(os.path.join(self._real, rel))  # noqa: PTH118  (as text)
         return self._real + path[len(top) :] if top != "/" else path
 
-    def _shown(self, fd: int, found: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    def _shown(
+        self, fd: int, rel: str, found: Iterator[os.DirEntry[str]]
+    ) -> Iterator[os.DirEntry[str]]:
         if self._hides is None:
             return found
-        hides, folder = self._hides, self._path_of(fd, ".")
+        hides, folder = self._hides, self._path_of(fd, rel)
         return (item for item in found if not hides(f"{folder}/{item.name}"))
 
     def _opened(self, rel: str, flags: int) -> int:

@@ -1,4 +1,4 @@
-"""Memory of conversations: files of notes, whose notes a conversation reaches, and the tools."""
+"""Memory of conversations: files of notes, which of them a conversation reaches, and the tools."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ _MOST_CALLS: Final = 200
 _MOST_FILES: Final = 1_000
 
 _MOST_FOUND: Final = 50
+
+_MOST_WORDS: Final = 20
 
 _ESCAPE: Final = re.compile(r"\\u\{[0-9a-f]+\}")
 
@@ -177,7 +179,7 @@ class MemoryStore:
         Raises:
             ToolError: The query has no word.
         """
-        words = query.casefold().split()
+        words = [*dict.fromkeys(query.casefold().split())][:_MOST_WORDS]
         if not words:
             raise ToolError("the query is empty; give words to look for")
         with self._reading() as root:
@@ -186,6 +188,10 @@ class MemoryStore:
         files = [LONG_TERM, *(f"{FOLDER}/{one[:6]}/{one}" for one in days[:_MOST_FILES])]
         found: list[str] = []
         for rel in files:
+            with self._reading() as root:
+                plain = _bytes(root, rel).decode("utf-8", "replace").casefold()
+            if not all(word in plain for word in words):  # cheaper than to read it for a model
+                continue
             name = rel.rpartition("/")[2].removesuffix(".md")
             for line in self._text(rel).splitlines():
                 if all(word in line.casefold() for word in words):
@@ -305,7 +311,7 @@ def _commit(root: Root, key: str, rel: str, had: bytes, new: bytes) -> None:
     root.replace(rel, new)
 
 
-# --- Whose memory: a folder for each person and group, and which of them a conversation reaches.
+# --- A folder for each person and group, and which memory a conversation reaches.
 
 
 PEOPLE: Final = ".people"
@@ -345,8 +351,8 @@ class Memories:
 
     Args:
         workspace: The gateway's workspace, absolute.
-        scope: Who has a memory besides the owner: `owner` for nobody, `sender` for each person in
-            direct chats, `chat` for these and for groups.
+        scope: Who has a memory besides the owner: `owner` for no other, `sender` for each person
+            in direct chats, `chat` for these and for groups.
         timezone: The zone in which days begin.
         clock: Returns the seconds since 1970.
     """

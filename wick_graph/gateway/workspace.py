@@ -80,7 +80,7 @@ class WorkspaceHook(BaseHook):
     """Put the workspace into the system prompt: who the agent is, its instructions, its memory.
 
     The text is made when a turn begins and kept in the state: all model calls of a turn get the
-    same one, also after a resume. What changes from turn to turn stands last: time, chat, summary.
+    same one, also after a resume. What changes from turn to turn comes last: time, chat, summary.
     What other people may have written is framed as data.
 
     Args:
