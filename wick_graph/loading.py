@@ -314,7 +314,8 @@ def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | Non
         if "ls" in config.tools and file.tools_dir != file.base_dir:
             _make_for_tools(file.tools_dir)
         names = [name for name in config.tools if not is_code(name)]
-        tools: list[Any] = builtin(names, file.tools_dir, search=config.search)
+        rules = added(()) if (added := file.additions.rules) else None
+        tools: list[Any] = builtin(names, file.tools_dir, search=config.search, rules=rules)
     except ConfigError as error:
         raise file.error(("agents", agent_id, "tools"), str(error)) from None
     if more := [*_own_tools(agent_id, file), *file.additions.tools]:
@@ -547,13 +548,16 @@ def rules_of(config: AgentConfig, file: AgentsFile) -> Rules:
     Raises:
         ConfigError: A command may run code from the agent's folder.
     """
-    return Rules(
-        control=(*control_plane(file), *held_in(config, file)),
-        stores=store_of(file)[1],
-        memory=memory_files(file),
-        protect=config.protect,
-        writable=config.writable,
-        code=code_folders(),
+    added = file.additions.rules
+    return (Rules() if added is None else added(config.writable)).joined(
+        Rules(
+            control=(*control_plane(file), *held_in(config, file)),
+            stores=store_of(file)[1],
+            memory=memory_files(file),
+            protect=config.protect,
+            writable=config.writable,
+            code=code_folders(),
+        )
     )
 
 

@@ -9,7 +9,7 @@ import stat
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -154,6 +154,7 @@ class Rules:
         writable: Names and patterns of those that tools may change without asking.
         code: Absolute paths of code folders that this program loads; they govern agents too.
         stores: Absolute paths of SQLite databases; SQLite's files next to one belong to it.
+        hidden: Absolute paths of folders, which end in `/`, that tools neither see nor write.
     """
 
     control: tuple[str, ...] = ()
@@ -162,6 +163,12 @@ class Rules:
     writable: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    def joined(self, more: Rules) -> Rules:
+        """Return these rules and more."""
+        names = (one.name for one in fields(self))
+        return Rules(**{name: (*getattr(self, name), *getattr(more, name)) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,8 @@ class Guard:
         self._named: tuple[str, ...] = ()
         self._code: tuple[str, ...] = ()
         self._databases: tuple[str, ...] = ()
+        self.hidden: tuple[str, ...] = ()
+        """Folders that tools never see, folded."""
         self.keep_from(rules)
         self._obeyed: Final = Patterns((*OBEYED, *rules.protect))
         self._writable: Final = Patterns(rules.writable)
@@ -199,7 +208,12 @@ class Guard:
     def keep_from(self, rules: Rules) -> None:
         """Add files and folders that govern agents; it never loosens a rule."""
         files = _forms(f"{one}{end}" for one in rules.stores for end in _OF_A_DATABASE)
-        self._named = _joined(self._named, _forms(rules.control))
+        # a folder in a hidden one was given on purpose: it is not hidden from itself
+        held = [one.rstrip("/") for one in _forms(rules.hidden)]
+        hidden = [one for one in held if not _is_below(self._work, one)]
+        self.hidden = _joined(self.hidden, map(folded, hidden))
+        control = (*_forms(rules.control), *(f"{one}/" for one in hidden))
+        self._named = _joined(self._named, control)
         folders = tuple(one.rstrip("/") for one in self._named if one.endswith("/"))
         apart = [one for one in files if not any(_is_below(one, folder) for folder in folders)]
         self._databases = _joined(self._databases, apart)
@@ -215,6 +229,11 @@ class Guard:
             return ()
         listed = ", ".join(map(shown, self._loosened))
         return (f"tools may change {listed}, which other programs run or obey (writable:)",)
+
+    def hides(self, path: str) -> bool:
+        """Say whether an absolute path without links is one that tools never see."""
+        name = folded(path)
+        return any(_is_below(name, one) for one in self.hidden)
 
     def never(self, path: str, rel: str) -> str:
         """Say why no tool may write here, as the rest of a sentence; empty if tools may.
@@ -343,16 +362,18 @@ class Guard:
         made: list[Bind] = []
         try:
             for rel, read_only in self.mounts(seen):
+                if self.hides(path := f"{self._work}/{rel}".rstrip("/")):
+                    made.append(Bind(-1, path, read_only=True))
+                    continue
                 try:
                     fd = self._root.handle(rel or ".")
                 except ToolError:
                     if rel in seen.tops or not read_only:  # it was removed meanwhile
                         continue
                     raise
-                made.append(Bind(fd, f"{self._work}/{rel}".rstrip("/"), read_only))
+                made.append(Bind(fd, path, read_only))
         except BaseException:
-            for one in made:
-                os.close(one.fd)
+            close_binds(made)
             raise
         return made
 
@@ -472,6 +493,13 @@ class _Scan:
 
     def _is_over(self) -> bool:
         return self._left <= 0 or time.monotonic() > self._until
+
+
+def close_binds(binds: Iterable[Bind]) -> None:
+    """Close the descriptors of binds that no launch has taken."""
+    for one in binds:
+        if one.fd >= 0:
+            os.close(one.fd)
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -15,7 +15,7 @@ from typing import Final, Literal, Self
 from weakref import WeakValueDictionary
 
 from wick_graph.backends import process, saved_results, search
-from wick_graph.backends.guard import Guard, Rules, Seen
+from wick_graph.backends.guard import Guard, Rules, Seen, close_binds
 from wick_graph.backends.places import ExtraRoot, Place, Places
 from wick_graph.backends.process import Spool
 from wick_graph.backends.protocol import (
@@ -226,8 +226,7 @@ class Commands:
         try:
             return sandbox.launch(binds), before
         except BaseException:
-            for one in binds:
-                os.close(one.fd)
+            close_binds(binds)
             raise
 
     def _probe(self, sandbox: Sandbox) -> str:

@@ -128,6 +128,8 @@ class Places:
         base = self.work.path if extra is None else extra.path
         below = name[len(base) :].lstrip("/") if _is_below(name, base) else name
         guard = self.guard if extra is None or extra.writable else None
+        if self.guard.hidden:
+            root = root.hiding(self.guard.hides)
         return Place(root, rel, name, below, guard)
 
 

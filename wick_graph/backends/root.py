@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self
@@ -469,6 +470,17 @@ class Root:
         self._owner: Final = os.fstat(self._fd).st_uid
         names = {os.fsencode(self.path), os.fsencode(os.path.realpath(self.path))}
         self._prefixes: Final = [components(name) for name in names]
+        self._real: Final = os.path.realpath(self.path)
+        self._hides: Callable[[str], bool] | None = None
+
+    def hiding(self, hides: Callable[[str], bool]) -> Root:
+        """Return this directory without what `hides` names, given absolute paths without links.
+
+        Both share one descriptor; what is hidden can be neither listed nor opened.
+        """
+        made = copy(self)
+        made._hides = hides
+        return made
 
     @property
     def mechanism(self) -> str:
@@ -497,10 +509,11 @@ class Root:
             return decoded(item.name)
 
         with _closing(self.open_dir(rel)) as fd, os.scandir(fd) as found:
+            seen = counted(self._shown(fd, rel, found))
             if limit is None:
-                chosen = sorted(counted(found), key=by_name)
+                chosen = sorted(seen, key=by_name)
             else:
-                chosen = heapq.nsmallest(limit, counted(found), key=by_name)
+                chosen = heapq.nsmallest(limit, seen, key=by_name)
             return [entry for item in chosen if (entry := _entry(item))], total
 
     def read_bytes(self, rel: str, limit: int) -> bytes:
@@ -526,7 +539,7 @@ class Root:
     def names(self, rel: str = ".") -> list[tuple[str, EntryType]]:
         """Return every name in the directory with its type, sorted; faster than `list_dir`."""
         with _closing(self.open_dir(rel)) as fd, os.scandir(fd) as found:
-            return sorted((decoded(item.name), _kind(item)) for item in found)
+            return sorted((decoded(item.name), _kind(item)) for item in self._shown(fd, rel, found))
 
     def replace(self, rel: str, data: bytes, was: os.stat_result | None = None) -> None:
         """Write a file atomically, and make the missing directories above it.
@@ -593,6 +606,29 @@ class Root:
         return f"Root({self.path!r}, mechanism={self.mechanism!r})"
 
     def _open(self, rel: str, flags: int) -> int:
+        fd = self._opened(rel, flags)
+        if self._hides is not None and self._hides(self._path_of(fd, rel)):
+            os.close(fd)
+            raise RefusedError(f"{shown(rel)} is hidden from tools")
+        return fd
+
+    def _path_of(self, fd: int, rel: str) -> str:
+        """Return the path of an open file without links, as if the directory kept its name."""
+        try:
+            path, top = (str((_DESCRIPTORS / str(one)).readlink()) for one in (fd, self._fd))
+        except OSError:  # a system without /proc
+            return os.path.realpath(os.path.join(self._real, rel))  # noqa: PTH118  (as text)
+        return self._real + path[len(top) :] if top != "/" else path
+
+    def _shown(
+        self, fd: int, rel: str, found: Iterator[os.DirEntry[str]]
+    ) -> Iterator[os.DirEntry[str]]:
+        if self._hides is None:
+            return found
+        hides, folder = self._hides, self._path_of(fd, rel)
+        return (item for item in found if not hides(f"{folder}/{item.name}"))
+
+    def _opened(self, rel: str, flags: int) -> int:
         raw = encoded(rel)
         parts = self._below(rel, raw)
         if raw.endswith((b"/", b"/.")):

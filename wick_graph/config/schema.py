@@ -24,7 +24,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -424,6 +424,8 @@ class Additions:
 
     hooks: tuple[Any, ...] = ()
     tools: tuple[Any, ...] = ()
+    rules: Callable[[tuple[str, ...]], Any] | None = None
+    """Takes the patterns under an agent's `writable:`; returns `Rules` to join with the agent's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

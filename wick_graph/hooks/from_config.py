@@ -224,5 +224,5 @@ def _moved(rules: Rules, old: str, new: str) -> Rules:
     def moved(path: str) -> str:
         return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
-    named = ("control", "memory", "stores")
+    named = ("control", "memory", "stores", "hidden")
     return replace(rules, **{name: tuple(map(moved, getattr(rules, name))) for name in named})

@@ -216,6 +216,9 @@ class Bubblewrap:
             options += ["--ro-bind-try", folder, folder]
         options += ["--bind", self._workdir, self._workdir, "--chdir", self._workdir]
         for one in binds:
+            if one.fd < 0:
+                options += ["--perms", "0555", "--tmpfs", one.path, "--remount-ro", one.path]
+                continue
             options += ["--ro-bind-fd" if one.read_only else "--bind-fd", str(one.fd), one.path]
         if probe:
             fds["probe"] = _held(plan.socket_probe())
@@ -226,7 +229,7 @@ class Bubblewrap:
             env=sealed_environment(self._readable),
             before=(self._program, "--args", str(fds["options"]), "--"),
             plan=confined(self._who),
-            fds=(*fds.values(), *(one.fd for one in binds)),
+            fds=(*fds.values(), *(one.fd for one in binds if one.fd >= 0)),
         )
 
 

@@ -73,7 +73,8 @@ class Bind:
     """A part of the working directory with a mount of its own."""
 
     fd: int
-    """An open descriptor of the path, so that no process can swap it."""
+    """An open descriptor of the path, so that no process can swap it; -1 to show an empty folder
+    in its place."""
     path: str
     """Its absolute path."""
     read_only: bool

@@ -18,7 +18,8 @@ from typing import Any, Final
 import httpx
 from langgraph.types import interrupt
 
-from wick_graph.backends import Entry, Root
+from wick_graph.backends import Entry, Root, Rules
+from wick_graph.backends.guard import Guard
 from wick_graph.config import SearchConfig
 from wick_graph.constants import MAX_ANSWER_PARTS
 from wick_graph.errors import ConfigError, ToolError, did_you_mean
@@ -517,11 +518,14 @@ class ToolSetting:
     """The directory to which file tools are confined."""
     search: SearchConfig | None = None
     """The endpoint of `internet_search`."""
+    rules: Rules | None = None
+    """What file tools must not see."""
 
     @cached_property
     def root(self) -> Root:
         """The directory, opened when first needed and shared by all tools."""
-        return Root(self.root_dir)
+        root = Root(self.root_dir)
+        return root if self.rules is None else root.hiding(Guard(root, self.rules).hides)
 
 
 BUILTINS: Final[Mapping[str, Callable[[ToolSetting], BoundTool]]] = MappingProxyType(
@@ -536,7 +540,11 @@ BUILTINS: Final[Mapping[str, Callable[[ToolSetting], BoundTool]]] = MappingProxy
 
 
 def builtin(
-    names: Iterable[str], root_dir: Path, *, search: SearchConfig | None = None
+    names: Iterable[str],
+    root_dir: Path,
+    *,
+    search: SearchConfig | None = None,
+    rules: Rules | None = None,
 ) -> list[BoundTool]:
     """Make the built-in tools of these names, in this order.
 
@@ -544,7 +552,7 @@ def builtin(
         ConfigError: A name is unknown or repeated, the directory cannot be opened, or
             `internet_search` has no endpoint.
     """
-    setting = ToolSetting(root_dir, search)
+    setting = ToolSetting(root_dir, search, rules)
     made: dict[str, BoundTool] = {}
     for name in names:
         if name in made:

@@ -127,6 +127,8 @@ class PartMount:
     """Otherwise the mount only prevents a rename."""
     file: tuple[int, int]
     """Device and number: a file that replaced another one needs a new mount."""
+    hidden: bool = False
+    """Whether an empty folder is shown in its place."""
 
 
 def part_mounts(root: Root, guard: Guard, seen: Seen) -> tuple[PartMount, ...]:
@@ -144,7 +146,8 @@ def part_mounts(root: Root, guard: Guard, seen: Seen) -> tuple[PartMount, ...]:
             if rel in seen.tops or not read_only:
                 continue
             raise
-        found.append(PartMount(rel, read_only, (status.st_dev, status.st_ino)))
+        number = (status.st_dev, status.st_ino)
+        found.append(PartMount(rel, read_only, number, guard.hides(f"{root.path}/{rel}")))
     return tuple(found)
 
 
@@ -281,7 +284,10 @@ def _mounts(
     for part in parts:
         if part.rel:
             inside, here = f"{workdir}/{part.rel}", f"{folder}/{part.rel}"
-            shown.append(mount(inside, here, type="bind", read_only=part.read_only))
+            if part.hidden:
+                shown.append(mount(inside, None, type="tmpfs", read_only=True))
+            else:
+                shown.append(mount(inside, here, type="bind", read_only=part.read_only))
     for root in extra:
         below = root.path == folder or root.path.startswith(f"{folder}/")
         if not below and os.path.exists(root.path):  # noqa: PTH110  (a path as text)

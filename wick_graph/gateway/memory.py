@@ -1,0 +1,453 @@
+"""Memory of conversations: files of notes, which of them a conversation reaches, and the tools."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from wick_graph.backends import Root
+from wick_graph.config.gateway import Memory
+from wick_graph.core.redaction import REDACTOR
+from wick_graph.errors import ConfigError, ToolError
+from wick_graph.hooks.prompt_files import cut, is_missing
+from wick_graph.machine import O_CLOEXEC, O_NOFOLLOW, lock
+from wick_graph.messages.content import clean_text, visible
+from wick_graph.tools.function_tool import FuncTool
+from wick_graph.tools.protocol import ToolContext
+from wick_graph.tracing import audit
+
+# --- The store: MEMORY.md and one file a day, below one folder.
+
+
+FOLDER: Final = "memory"
+
+LONG_TERM: Final = f"{FOLDER}/MEMORY.md"
+
+MAX_FILE: Final = 64 * 1024
+"""Bytes of MEMORY.md, and of the notes of one day."""
+
+MAX_NOTE: Final = 8 * 1024
+"""Bytes of one note."""
+
+DAYS: Final = 3
+"""Days in a prompt, today included."""
+
+SHOWN_LONG_TERM: Final = 16 * 1024
+"""Bytes of MEMORY.md in a prompt."""
+
+SHOWN_DAY: Final = 4 * 1024
+"""Bytes of a day in a prompt: its last ones."""
+
+SEPARATOR: Final = "\n\n---\n\n"
+
+_CALLS: Final = f"{FOLDER}/.calls.json"
+"""What recent calls wrote, so that a repeated call writes nothing twice."""
+
+_MOST_CALLS: Final = 200
+
+_MOST_FILES: Final = 1_000
+
+_MOST_FOUND: Final = 50
+
+_MOST_WORDS: Final = 20
+
+_ESCAPE: Final = re.compile(r"\\u\{[0-9a-f]+\}")
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return a time zone by its name.
+
+    Raises:
+        ConfigError: There is no such zone.
+    """
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)  # some systems have no zones
+    except (KeyError, ValueError, OSError):
+        raise ConfigError(
+            f"there is no time zone {name[:80]!r}; write a name such as Europe/Berlin"
+        ) from None
+
+
+class MemoryStore:
+    """Long-term notes in `memory/MEMORY.md`, daily notes in `memory/YYYYMM/YYYYMMDD.md`.
+
+    Each write replaces a file as a whole, one writer at a time among all processes. A link is
+    never followed, a text that looks like a secret is refused, hidden characters become visible.
+    Refusals are `ToolError`s.
+
+    Args:
+        folder: The folder that holds `memory/`; the first write makes both.
+        timezone: The zone in which days begin.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        ConfigError: There is no such zone.
+    """
+
+    def __init__(
+        self, folder: Path, timezone: str = "UTC", clock: Callable[[], float] = time.time
+    ) -> None:
+        self.folder: Final = Path(folder)
+        self.zone: Final = zone_of(timezone)
+        self._clock = clock
+
+    def today(self) -> date:
+        """Return the date in the store's zone."""
+        return datetime.fromtimestamp(self._clock(), self.zone).date()
+
+    def read_long_term(self) -> str:
+        """Return MEMORY.md; empty if it is missing."""
+        return self._text(LONG_TERM)
+
+    def read_day(self, day: date | None = None) -> str:
+        """Return the notes of a day, by default of today; empty if there are none."""
+        return self._text(_file_of(day or self.today()))
+
+    def recent(self, days: int = DAYS) -> str:
+        """Return the notes of the last days, newest first; days without notes are left out."""
+        dates = [self.today() - timedelta(days=back) for back in range(days)]
+        notes = [_end(text) for day in dates if (text := self.read_day(day)).strip()]
+        return SEPARATOR.join(notes)
+
+    def context(self) -> str:
+        """Return what a prompt shows: long-term notes and the last days; empty without any."""
+        known, notes = self.read_long_term(), self.recent()
+        shown = cut(known, SHOWN_LONG_TERM)
+        if shown is not known:
+            shown += f"\n{_cut_note(SHOWN_LONG_TERM, known)}"
+        parts = [f"## Long-term Memory\n\n{shown}"] if known.strip() else []
+        parts += [f"## Recent Daily Notes\n\n{notes}"] if notes else []
+        return SEPARATOR.join(parts)
+
+    def write_long_term(self, text: str, key: str = "") -> None:
+        """Replace MEMORY.md; a call repeated with the same key changes nothing.
+
+        Raises:
+            ToolError: The text is refused, or MEMORY.md has changed since the call was interrupted.
+        """
+        new = self._checked(text, MAX_FILE).encode()
+        with self._writing() as root:
+            had, record = _bytes(root, LONG_TERM), _calls(root).get(key)
+            if record and _digest(had) != record["before"]:
+                if _digest(had) == record["after"]:
+                    return
+                raise ToolError(
+                    "MEMORY.md changed since this call was interrupted; read it and write again"
+                )
+            _commit(root, key, LONG_TERM, had, new)
+
+    def append_today(self, text: str, key: str = "") -> None:
+        """Add a note to those of today; a call repeated with the same key adds nothing.
+
+        Raises:
+            ToolError: The text is refused, or the day is full.
+        """
+        note = self._checked(text, MAX_NOTE)
+        if not note.strip():
+            raise ToolError("the note is empty; write what to remember")
+        with self._writing() as root:
+            if record := _calls(root).get(key):  # its note is still where the file once ended
+                written = _bytes(root, record["file"])[: record["size"]]
+                if _digest(written) == record["after"]:
+                    return
+            day = self.today()
+            had = _bytes(root, _file_of(day))
+            end = had[-MAX_NOTE:].decode("utf-8", "replace")
+            _must_be_no_secret(f"{end}\n{note}", known=REDACTOR.found(end))
+            new = had + f"\n{note}".encode() if had else f"# {day}\n\n{note}".encode()
+            if len(new) > MAX_FILE:
+                raise ToolError(
+                    f"today's notes are full, at {MAX_FILE:,} bytes; put what matters into "
+                    "MEMORY.md with memory_write"
+                )
+            _commit(root, key, _file_of(day), had, new)
+
+    def search(self, query: str) -> list[str]:
+        """Return the lines that have all words of a query, long-term notes and new days first.
+
+        Raises:
+            ToolError: The query has no word.
+        """
+        words = [*dict.fromkeys(query.casefold().split())][:_MOST_WORDS]
+        if not words:
+            raise ToolError("the query is empty; give words to look for")
+        with self._reading() as root:
+            months = _names(root, FOLDER, r"\d{6}")
+            days = [one for m in months for one in _names(root, f"{FOLDER}/{m}", rf"{m}\d\d\.md")]
+        files = [LONG_TERM, *(f"{FOLDER}/{one[:6]}/{one}" for one in days[:_MOST_FILES])]
+        found: list[str] = []
+        for rel in files:
+            with self._reading() as root:
+                plain = _bytes(root, rel).decode("utf-8", "replace").casefold()
+            if not all(word in plain for word in words):  # cheaper than to read it for a model
+                continue
+            name = rel.rpartition("/")[2].removesuffix(".md")
+            for line in self._text(rel).splitlines():
+                if all(word in line.casefold() for word in words):
+                    found.append(f"{name}: {line.strip()[:300]}")
+            if len(found) >= _MOST_FOUND:
+                break
+        return found[:_MOST_FOUND]
+
+    def _text(self, rel: str) -> str:
+        with self._reading() as root:
+            text = _bytes(root, rel).decode("utf-8", "replace").removeprefix("\ufeff")
+        return REDACTOR.text(visible(text))
+
+    def _checked(self, text: str, limit: int) -> str:
+        made = visible(clean_text(text)).strip("\r\n")
+        if (size := len(made.encode())) > limit:
+            raise ToolError(f"the text has {size:,} bytes, more than {limit:,}; shorten it")
+        _must_be_no_secret(made)
+        return made
+
+    @contextmanager
+    def _reading(self) -> Iterator[Root | None]:
+        if not self.folder.is_dir():
+            yield None
+            return
+        with Root(self.folder) as root:
+            yield root
+
+    @contextmanager
+    def _writing(self) -> Iterator[Root]:
+        """Hold the lock of the folder: one writer among all threads and processes."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with Root(self.folder) as root:
+                root.make_dir(FOLDER)
+                folder = root.open_dir(FOLDER)
+                try:
+                    flags = os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC
+                    held = os.open(".lock", flags, 0o600, dir_fd=folder)
+                finally:
+                    os.close(folder)
+                try:
+                    lock(held, wait=True)
+                    yield root
+                finally:
+                    os.close(held)
+        except OSError as error:
+            raise ToolError(f"the memory cannot be written: {error.strerror}") from error
+
+
+def _must_be_no_secret(text: str, known: Collection[str] = ()) -> None:
+    plain = unicodedata.normalize("NFKC", _ESCAPE.sub("", text))
+    kinds = {*REDACTOR.found(text), *REDACTOR.found(plain)}.difference(known)
+    if kinds:
+        audit("memory.secret_refused", kinds=sorted(kinds))
+        raise ToolError(
+            f"this looks like a secret ({', '.join(sorted(kinds))}), which memory must not hold; "
+            "leave it out"
+        )
+
+
+def _file_of(day: date) -> str:
+    return f"{FOLDER}/{day:%Y%m}/{day:%Y%m%d}.md"
+
+
+def _end(text: str) -> str:
+    """Return the last lines of a day that a prompt has room for."""
+    raw = text.encode()
+    if len(raw) <= SHOWN_DAY:
+        return text
+    kept = raw[-SHOWN_DAY:].decode("utf-8", "ignore")
+    kept = kept.partition("\n")[2] or kept
+    heading = text.partition("\n")[0]
+    return f"{heading}\n\n{_cut_note(SHOWN_DAY, text)}\n{kept}"
+
+
+def _cut_note(limit: int, text: str) -> str:
+    return f"[cut: {limit:,} of {len(text.encode()):,} bytes; use memory_read]"
+
+
+def _bytes(root: Root | None, rel: str) -> bytes:
+    try:
+        return b"" if root is None else root.read_bytes(rel, MAX_FILE)
+    except ToolError as error:
+        if not is_missing(error):
+            raise
+        return b""
+
+
+def _names(root: Root | None, folder: str, pattern: str) -> list[str]:
+    """List the entries of a folder that match, last name first; empty if it is missing."""
+    try:
+        names = [] if root is None else [name for name, _ in root.names(folder)]
+    except ToolError:  # missing, or a link
+        return []
+    return sorted((name for name in names if re.fullmatch(pattern, name)), reverse=True)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _calls(root: Root) -> dict[str, dict[str, Any]]:
+    try:
+        known = json.loads(root.read_bytes(_CALLS, 2**20))
+        return {key: one for key, one in known.items() if Path(one["file"]) and one["size"] >= 0}
+    except (ToolError, ValueError, TypeError, KeyError, AttributeError):  # missing or damaged
+        return {}
+
+
+def _commit(root: Root, key: str, rel: str, had: bytes, new: bytes) -> None:
+    """Write a file; first record what the call writes, to recognise it if it is repeated."""
+    if key:
+        made = {"file": rel, "before": _digest(had), "after": _digest(new), "size": len(new)}
+        calls = [*_calls(root).items(), (key, made)]
+        root.replace(_CALLS, json.dumps(dict(calls[-_MOST_CALLS:])).encode())
+    root.replace(rel, new)
+
+
+# --- A folder for each person and group, and which memory a conversation reaches.
+
+
+PEOPLE: Final = ".people"
+"""Folder of the workspace with a folder for each sender but the owner, and for each group."""
+
+
+def is_owner(origin: Mapping[str, Any]) -> bool:
+    """Return whether only the owner writes and reads a conversation."""
+    return origin.get("role") == "owner" and origin.get("group") is False
+
+
+def scope_folder(workspace: Path, origin: Mapping[str, Any]) -> Path:
+    """Return the folder of whom a conversation is with: the workspace is the owner's.
+
+    Every other sender has one for all direct chats of a channel, and every group has one. No two
+    share a folder, whatever their ids are.
+    """
+    if is_owner(origin):
+        return workspace
+    channel, chat, sender = (str(origin.get(n) or "") for n in ("channel", "chat_id", "sender_id"))
+    direct = origin.get("group") is False and sender
+    kind, number = ("sender", sender) if direct else ("chat", chat)
+    plain = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{channel[:16]}-{number[:32]}".lower()).strip("-")
+    mark = _digest(json.dumps([kind, channel, number]).encode())[:32]
+    return workspace / PEOPLE / f"{plain}-{mark}"
+
+
+def work_folder(workspace: Path, origin: Mapping[str, Any]) -> Path:
+    """Return the folder for the files of a conversation, beside its memory; the owner's is both."""
+    folder = scope_folder(workspace, origin)
+    return folder if folder == workspace else folder / "files"
+
+
+@dataclass(frozen=True)
+class Memories:
+    """The memories of a workspace, by conversation.
+
+    Args:
+        workspace: The gateway's workspace, absolute.
+        scope: Who has a memory besides the owner: `owner` for no other, `sender` for each person
+            in direct chats, `chat` for these and for groups.
+        timezone: The zone in which days begin.
+        clock: Returns the seconds since 1970.
+    """
+
+    workspace: Path
+    scope: Memory = "owner"
+    timezone: str = "UTC"
+    clock: Callable[[], float] = time.time
+
+    def of(self, origin: Mapping[str, Any]) -> MemoryStore | None:
+        """Return the memory of a conversation; None if it has none.
+
+        The owner's is for direct chats with the owner alone. A conversation with untrusted text
+        has none.
+        """
+        if origin.get("role") not in ("owner", "user"):
+            return None
+        private = origin.get("group") is False
+        if (
+            not is_owner(origin)
+            and self.scope != "chat"
+            and not (private and self.scope != "owner")
+        ):
+            return None
+        return MemoryStore(scope_folder(self.workspace, origin), self.timezone, self.clock)
+
+
+# --- The tools.
+
+
+TOOLS: Final = ("memory_read", "memory_search", "memory_append", "memory_write")
+
+
+def memory_tools(memories: Memories) -> tuple[FuncTool[..., Any], ...]:
+    """Make the tools that read and write the memory of the conversation that calls them."""
+
+    def store(ctx: ToolContext) -> MemoryStore:
+        if (found := memories.of(ctx.origin)) is None:
+            raise ToolError("this conversation has no memory; answer without it")
+        return found
+
+    def memory_read(date: str = "", *, ctx: ToolContext) -> str:
+        """Read the notes in your memory: MEMORY.md, or those of a day.
+
+        Args:
+            date: Day as YYYY-MM-DD; MEMORY.md if it is left out
+            ctx: The call
+        """
+        text = store(ctx).read_day(_day(date)) if date else store(ctx).read_long_term()
+        return text if text.strip() else "There are no notes."
+
+    def memory_search(query: str, ctx: ToolContext) -> str:
+        """Find the lines in all notes of your memory that have all the given words.
+
+        Args:
+            query: Words to look for
+            ctx: The call
+        """
+        return "\n".join(store(ctx).search(query)) or "No note has these words."
+
+    def memory_append(text: str, ctx: ToolContext) -> str:
+        """Add a note to today's in your memory.
+
+        Args:
+            text: What to remember; never a secret
+            ctx: The call
+        """
+        store(ctx).append_today(text, _key(ctx))
+        return "The note is added."
+
+    def memory_write(text: str, ctx: ToolContext) -> str:
+        """Replace MEMORY.md, your long-term notes. Read it first: what you leave out is lost.
+
+        Args:
+            text: All that MEMORY.md is to contain; never a secret
+            ctx: The call
+        """
+        store(ctx).write_long_term(text, _key(ctx))
+        return "MEMORY.md is replaced."
+
+    return (
+        FuncTool.from_function(memory_read, replay="safe"),
+        FuncTool.from_function(memory_search, replay="safe"),
+        FuncTool.from_function(memory_append, replay="key"),
+        FuncTool.from_function(memory_write, replay="key"),
+    )
+
+
+def _key(ctx: ToolContext) -> str:
+    """Return the name of a call among those of all threads."""
+    return _digest(json.dumps([ctx.thread_id, ctx.key]).encode())[:32]
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ToolError(f"{text[:40]!r} is no date; write it as YYYY-MM-DD") from None
