@@ -1,4 +1,4 @@
-"""A Bot API on loopback: it hands out updates, forgets what is confirmed, and records every call."""
+"""A Bot API on loopback: hands out updates, forgets what is confirmed, records every call."""
 
 from __future__ import annotations
 

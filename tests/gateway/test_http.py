@@ -221,8 +221,8 @@ async def test_a_large_body_is_refused_while_it_comes() -> None:
         try:
             answer = await desk.client.post(desk.channel.url, content=endless())
             assert answer.status_code == 413
-        except httpx.WriteError:
-            pass  # the server had closed already
+        except (httpx.WriteError, httpx.ReadError):
+            pass  # the server had closed the connection already
         assert desk.got == []
         assert (await desk.post({**BODY, "content": "x" * 2000})).status_code == 413
 
@@ -294,7 +294,7 @@ def test_without_a_token_nobody_reads() -> None:
     async def status() -> int:
         await channel.start(Desk().receive)
         async with httpx.AsyncClient() as client:
-            answer = await client.get(channel.url, headers={"Authorization": "Bearer "})
+            answer = await client.get(channel.url, headers={"Authorization": "Bearer"})
         await channel.stop()
         return answer.status_code
 
@@ -402,9 +402,8 @@ async def test_a_redirect_is_not_taken_for_an_acceptance(callback: Loopback, sta
 async def test_a_refusal_of_the_callback_says_when_to_try_again(
     answer: bytes, wait: float | None, permanent: bool
 ) -> None:
-    with loopback(answer) as server:
-        with pytest.raises(DeliveryError) as caught:
-            await at(server).send(ANSWER, "k")
+    with loopback(answer) as server, pytest.raises(DeliveryError) as caught:
+        await at(server).send(ANSWER, "k")
     assert (caught.value.retry_after, caught.value.permanent) == (wait, permanent)
     assert SECRET not in str(caught.value)
 

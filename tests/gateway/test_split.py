@@ -13,10 +13,9 @@ from wick_graph.gateway.messages import OutboundMessage
 
 PLAIN = st.text(alphabet="ab \n\t.😀é\r", max_size=600)
 
-FENCED = st.lists(
-    st.sampled_from(["```python\n", "```\n", "~~~\n", "x = 1\n", "\n", "word " * 30, "y" * 300, "\n\n", "  z\n", "````\n"]),
-    max_size=40,
-).map("".join)  # fmt: skip
+LINES = ("```python\n", "```\n", "~~~\n", "````\n", "x = 1\n", "  z\n", "\n", "\n\n")
+
+FENCED = st.lists(st.sampled_from([*LINES, "word " * 30, "y" * 300]), max_size=40).map("".join)
 
 
 def without_space(text: str) -> str:

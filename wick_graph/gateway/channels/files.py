@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +41,7 @@ def safe_name(name: str) -> str:
 
 
 async def store(
-    chunks: AsyncIterator[bytes], attachment: Mapping[str, Any], folder: Path, most: int
+    chunks: AsyncGenerator[bytes, None], attachment: Mapping[str, Any], folder: Path, most: int
 ) -> Path:
     """Write a file that a sender attached into a folder, and return its path.
 
@@ -61,7 +62,8 @@ async def store(
         fd = root.create(rel)
         try:
             with os.fdopen(fd, "wb") as file:
-                await _write(chunks, file, attachment, most)
+                async with aclosing(chunks):
+                    await _write(chunks, file, attachment, most)
         except BaseException:
             root.remove(rel)
             raise
@@ -69,7 +71,7 @@ async def store(
 
 
 async def _write(
-    chunks: AsyncIterator[bytes], file: Any, attachment: Mapping[str, Any], most: int
+    chunks: AsyncGenerator[bytes, None], file: Any, attachment: Mapping[str, Any], most: int
 ) -> None:
     size, first = 0, b""
     async for chunk in chunks:

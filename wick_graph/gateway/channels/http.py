@@ -39,14 +39,10 @@ Past = Callable[[str, int], Awaitable[Sequence[tuple[int, OutboundMessage]]]]
 TOLERANCE: Final = 300
 """Seconds by which the time of a signature may differ from ours."""
 
-_PING: Final = 15.0
-
-_BODY_SECONDS: Final = 10.0
-
-_READERS: Final = 100
-
+_PING, _BODY_SECONDS, _READERS = 15.0, 10.0, 100
 _ID: Final = re.compile(r"[!-~]{1,128}")
-
+_CLOSE: Final = {"Connection": "close"}  # the rest of the body stays unread
+_AGAIN: Final = {"Retry-After": "5"}
 _SSE: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -184,15 +180,14 @@ class HttpChannel:
                 f"channels.{self.name} cannot listen on {host}:{port} ({error.strerror or error}); "
                 "choose another options.port or options.host"
             ) from None
-        self.url = Target("http", host, listener.getsockname()[1], "/messages").__str__()
+        self.url = str(Target("http", host, listener.getsockname()[1], "/messages"))
         self._receive = receive
         route = Route("/messages", self._messages, methods=["GET", "POST"])
-        config = uvicorn.Config(
-            Starlette(routes=[route]), lifespan="off", ws="none", log_config=None, access_log=False,
-            server_header=False, proxy_headers=False, limit_concurrency=2 * _READERS,
-            timeout_keep_alive=5,
-        )  # fmt: skip
-        self._server = _Server(config)
+        app, most, alive = Starlette(routes=[route]), 2 * _READERS, 5
+        plain = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None,
+                               access_log=False, server_header=False, proxy_headers=False,
+                               limit_concurrency=most, timeout_keep_alive=alive)  # fmt: skip
+        self._server = _Server(plain)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
 
     async def stop(self) -> None:
@@ -234,7 +229,7 @@ class HttpChannel:
             await self._receive(message)
         except StorageError:
             why = "the message could not be stored; send it again with the same webhook-id"
-            raise Problem(503, why, headers={"Retry-After": "5"}) from None
+            raise Problem(503, why, headers=_AGAIN) from None
         return JSONResponse({"id": message.native_id}, 202)
 
     async def _body(self, request: Request) -> bytes:
@@ -244,9 +239,9 @@ class HttpChannel:
                 async for part in request.stream():
                     body += part
                     if len(body) > most:
-                        raise Problem(413, f"the body has more than {most} bytes; send less")
+                        raise Problem(413, f"the body has more than {most} bytes", headers=_CLOSE)
         except (TimeoutError, ClientDisconnect):
-            raise Problem(408, "the body did not arrive in time; send it again") from None
+            raise Problem(408, "the body did not arrive in time", headers=_CLOSE) from None
         return bytes(body)
 
     def _message(self, headers: Mapping[str, str], body: bytes) -> InboundMessage:
@@ -285,9 +280,7 @@ class HttpChannel:
         if not chat or not re.fullmatch(r"[0-9]{1,18}", after):
             raise Problem(400, "give ?chat_id=, and a number as Last-Event-ID or &after=")
         if self.past is None or sum(map(len, self._readers.values())) >= _READERS:
-            raise Problem(
-                503, "no reader more can be served; try again", headers={"Retry-After": "5"}
-            )
+            raise Problem(503, "no reader more can be served; try again", headers=_AGAIN)
         events = self._events(self.past, chat, int(after))
         return StreamingResponse(events, media_type="text/event-stream", headers=_SSE)
 

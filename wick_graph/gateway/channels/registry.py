@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -100,7 +101,7 @@ def read_options(
         ConfigError: One is unknown or invalid; values are not shown.
     """
     try:
-        return kind.model_validate(dict(options), strict=True)
+        return kind.model_validate_json(json.dumps(dict(options), default=str))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         key = ".".join(map(str, first["loc"]))

@@ -7,8 +7,8 @@ import html
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -27,7 +27,7 @@ from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.channels.registry import read_options
 from wick_graph.gateway.channels.split import parts
 from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
-from wick_graph.web.addresses import Target, refusal
+from wick_graph.web.addresses import Target
 
 POLL: Final = 30
 """Seconds that Telegram may hold a poll open."""
@@ -38,38 +38,21 @@ STALLED: Final = 45.0
 CONFLICT: Final = 30.0
 """Seconds to the next poll if another process polls with the same token."""
 
-CAPTION: Final = 1024
-
-_CALL: Final = 30
-
-_UPLOAD: Final = 300
-
-_MOST_WAIT: Final = 30.0
-
-_ASKED: Final = [
-    "message",
-    "edited_message",
-    "channel_post",
-    "edited_channel_post",
-    "callback_query",
-]
-
-_PHOTOS: Final = frozenset({".jpg", ".jpeg", ".png", ".webp"})
-
+_CALL, _UPLOAD, _MOST_WAIT = 30, 300, 30.0  # seconds
+_CAPTION: Final = 1024
 _MOST_PHOTO: Final = 10 * 1024 * 1024
-
+_PHOTOS: Final = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+_POSTS: Final = ["message", "edited_message", "channel_post", "edited_channel_post"]
 _CHAT: Final = re.compile(r"(-?[0-9]{1,20})(?::([0-9]{1,20}))?")
-
 _NATIVE: Final = re.compile(r"(-?[0-9]+):([0-9]+)(?::.*)?")
-
 _MARKS: Final = re.compile(
     r"^```([\w+#-]{0,20})\n(.*?)\n?^```[ ]*$|`([^`\n]+)`|\*\*(\S(?:[^*\n]*\S)?)\*\*",
     re.MULTILINE | re.DOTALL,
 )
+_DESCRIBED: Final = ("sticker", "location", "contact", "poll", "dice", "story", "checklist")
+_log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_log: Final = logging.getLogger(__name__)
 
 
 class TelegramOptions(Block):
@@ -82,18 +65,11 @@ class TelegramOptions(Block):
     @classmethod
     def _is_safe(cls, url: str) -> str:
         target = Target.parse(url)
-        if "{" in url or "}" in url or "?" in url:
+        if set("{}?") & set(url):
             raise ValueError("base_url has braces or a query; write https://host")
-        if target.scheme == "http" and not _is_local(target.host):
+        if target.scheme == "http" and target.host not in ("127.0.0.1", "::1", "localhost"):
             raise ValueError("base_url would send the token unencrypted; use https")
         return url
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return refusal(str(ip_address(host))) == "loopback"
-    except ValueError:
-        return host == "localhost"
 
 
 class _RawUpdates(methods.GetUpdates):
@@ -155,7 +131,7 @@ class TelegramChannel:
         self._trouble = f"the channel {name} is not started"
         self._username = ""
         self._polling: asyncio.Task[None] | None = None
-        self._answering: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[bool]] = set()
 
     async def start(self, receive: Receive) -> None:
         """Begin to receive; a network that is down does not stop it.
@@ -199,7 +175,7 @@ class TelegramChannel:
                     message = self._read(raw)
                     if message is not None:
                         await self._receive(message)
-                        self._confirm_button(raw)
+                        self._answer_button(raw)
                     offset = int(raw["update_id"]) + 1  # the next poll confirms up to here
                 failed = 0
                 self._say("")
@@ -217,22 +193,23 @@ class TelegramChannel:
         """Poll once; give up if nothing at all is answered."""
         if not self._username:
             await self._introduce()
-        poll = _RawUpdates(offset=offset, limit=100, timeout=POLL, allowed_updates=_ASKED)
-        asked = asyncio.ensure_future(self._call(poll, int(STALLED) * 2))
+        asked = [*_POSTS, "callback_query"]
+        poll = _RawUpdates(offset=offset, limit=100, timeout=POLL, allowed_updates=asked)
+        call = asyncio.ensure_future(self._call(poll, int(STALLED) * 2))
         late = asyncio.ensure_future(self._sleep(STALLED))
         try:
-            await asyncio.wait({asked, late}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
+            await asyncio.wait({call, late}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
                 raise DeliveryError(
                     f"Telegram has not answered a poll of the channel {self.name} within "
                     f"{STALLED:g} s; check the network",
                     retry_after=0,
                 )
-            found: Any = asked.result()
+            found: Any = call.result()
             return list(found)
         finally:
-            asked.cancel(), late.cancel()
-            await asyncio.gather(asked, late, return_exceptions=True)
+            call.cancel(), late.cancel()
+            await asyncio.gather(call, late, return_exceptions=True)
 
     async def _introduce(self) -> None:
         me = await self._call(methods.GetMe())
@@ -248,22 +225,18 @@ class TelegramChannel:
             )
             return None
 
-    def _confirm_button(self, raw: Mapping[str, Any]) -> None:
+    def _answer_button(self, raw: Mapping[str, Any]) -> None:
         """Stop the button's clock, without waiting for it."""
-        if "callback_query" not in raw:
-            return
+        if "callback_query" in raw:
+            answer = methods.AnswerCallbackQuery(callback_query_id=raw["callback_query"]["id"])
+            task = asyncio.create_task(self._call(answer))
+            self._answering.add(task)
+            task.add_done_callback(self._answered)
 
-        async def answer() -> None:
-            try:
-                await self._call(
-                    methods.AnswerCallbackQuery(callback_query_id=raw["callback_query"]["id"])
-                )
-            except DeliveryError as error:
-                _log.info("the channel %s: a button was not answered: %s", self.name, error)
-
-        task = asyncio.create_task(answer())
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+    def _answered(self, task: asyncio.Task[bool]) -> None:
+        self._answering.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.info("the channel %s: a button was not answered: %s", self.name, error)
 
     def _say(self, trouble: str) -> None:
         """Log a change of health once."""
@@ -281,11 +254,12 @@ class TelegramChannel:
             DeliveryError: It was not sent, or it is unknown whether it was.
         """
         sent = ""
-        cut = parts(message, self.limit, CAPTION)
+        cut = parts(message, self.limit, _CAPTION)
         if not cut:
             raise DeliveryError("the message is blank; write a text", permanent=True)
         for part in cut:
-            sent = await self._send(part)
+            whole = part.content.encode("utf-8", "replace").decode()  # half a surrogate pair is "?"
+            sent = await self._send(replace(part, content=whole))
         return sent
 
     async def _send(self, part: OutboundMessage) -> str:
@@ -313,17 +287,11 @@ class TelegramChannel:
             raise DeliveryError(
                 f"{part.chat_id!r:.80} is no chat of Telegram; write its number", permanent=True
             )
-        rows = [
-            [types.InlineKeyboardButton(text=label or code, callback_data=code)]
-            for label, code in part.buttons
-        ]
-        for _, code in part.buttons:
-            if not 1 <= len(code.encode("utf-8", "replace")) <= 64:
-                raise DeliveryError(
-                    f"the code {code!r:.80} of a button is empty or has more than 64 bytes; "
-                    "shorten it",
-                    permanent=True,
-                )
+        if not all(1 <= len(code.encode("utf-8", "replace")) <= 64 for _, code in part.buttons):
+            why = "the code of a button is empty or has more than 64 bytes; shorten it"
+            raise DeliveryError(why, permanent=True)
+        button = types.InlineKeyboardButton
+        rows = [[button(text=label or code, callback_data=code)] for label, code in part.buttons]
         to = _NATIVE.fullmatch(part.reply_to)
         reply = None
         if to is not None and to[1] == chat[1]:
@@ -527,12 +495,10 @@ def _attachments(message: types.Message) -> list[dict[str, Any]]:
 
 def _described(message: types.Message) -> str:
     """Describe what is neither text nor a file; empty for Telegram's own notices."""
-    if message.sticker:
-        return message.sticker.emoji or "[sticker]"
+    kind = next((kind for kind in _DESCRIBED if getattr(message, kind, None)), "")
     if message.location:
         return f"[location {message.location.latitude}, {message.location.longitude}]"
-    kinds = ("contact", "poll", "dice", "story", "game", "checklist", "paid_media")
-    return next((f"[{kind}]" for kind in kinds if getattr(message, kind, None)), "")
+    return (message.sticker and message.sticker.emoji) or (kind and f"[{kind}]")
 
 
 def _without_username(text: str, username: str) -> str:
