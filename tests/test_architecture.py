@@ -89,8 +89,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "fastapi": frozenset({"server"}),
-    "starlette": frozenset({"server"}),
-    "uvicorn": frozenset({"server"}),
+    "starlette": frozenset({"server", "gateway"}),  # the channel http
+    "uvicorn": frozenset({"server", "gateway"}),
+    "aiogram": frozenset({"gateway"}),
     "yaml": frozenset({"config", "models"}),
     "langchain": frozenset({"models", "middleware"}),
     "genai_prices": frozenset({"core"}),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 
@@ -57,4 +58,27 @@ class Channel(Protocol):
 
     async def catch_up(self) -> None:
         """Fetch what came while nobody listened, if the platform keeps it."""
+        ...
+
+
+@runtime_checkable
+class FetchingChannel(Channel, Protocol):
+    """A channel with messages that may carry files.
+
+    It names them in the metadata `attachments`: a list of `{id, kind, name, size, type}`, where
+    all but `id` are claims of the sender. The gateway fetches them after it has admitted a message.
+    """
+
+    async def fetch(self, attachment: Mapping[str, Any], folder: Path, most: int) -> Path:
+        """Download a file into a folder, under a safe name.
+
+        Args:
+            attachment: An entry of `attachments`.
+            folder: The folder; it is made if it is missing. Its parent is trusted.
+            most: Most bytes, whatever size was announced.
+
+        Raises:
+            RefusedError: It is too large, or of another type than it says.
+            ToolError: It cannot be downloaded or stored.
+        """
         ...

@@ -1,0 +1,94 @@
+"""Store what senders attach: under a safe name, of a bounded size, of the type that it claims."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from wick_graph.backends.root import Root
+from wick_graph.errors import RefusedError
+
+_LONGEST: Final = 80
+
+_RESERVED: Final = re.compile(r"(?i)(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?")
+"""Names of devices on Windows."""
+
+_BEGINS: Final = {
+    "image/gif": re.compile(rb"GIF8[79]a"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/webp": re.compile(rb"RIFF....WEBP", re.DOTALL),
+}
+"""How files of these types begin; they are what models are shown."""
+
+
+def safe_name(name: str) -> str:
+    """Return a file's name without folders, control characters and signs that mean something."""
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
+    seen = "".join(char for char in last if unicodedata.category(char)[0] != "C")
+    kept = re.sub(r"[^\w.+ -]", "_", seen).strip(". ")
+    stem, dot, suffix = kept.rpartition(".")
+    if dot and len(suffix) <= 10:
+        kept = f"{stem[: _LONGEST - 11].rstrip('. ')}.{suffix}"
+    kept = kept[:_LONGEST].strip(". ")
+    return f"_{kept}" if _RESERVED.fullmatch(kept) else kept or "file"
+
+
+async def store(
+    chunks: AsyncGenerator[bytes, None], attachment: Mapping[str, Any], folder: Path, most: int
+) -> Path:
+    """Write a file that a sender attached into a folder, and return its path.
+
+    The name ends in a hash of the attachment's id: fetched again, it replaces itself, and never
+    another file. No link is followed, the folder itself included.
+
+    Raises:
+        RefusedError: It has more than `most` bytes, or says that it is an image and is none.
+        ToolError: The folder cannot be written to.
+    """
+    name = Path(safe_name(str(attachment.get("name") or "")))
+    mark = sha256(str(attachment["id"]).encode("utf-8", "replace")).hexdigest()[:12]
+    shown = f"{name.stem}-{mark}{name.suffix}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with Root(folder.parent) as root:
+        rel = f"{folder.name}/{shown}"
+        root.make_dir(folder.name)
+        fd = root.create(rel)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                async with aclosing(chunks):
+                    await _write(chunks, file, attachment, most)
+        except BaseException:
+            root.remove(rel)
+            raise
+    return folder / shown
+
+
+async def _write(
+    chunks: AsyncGenerator[bytes, None], file: Any, attachment: Mapping[str, Any], most: int
+) -> None:
+    size, first = 0, b""
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > most:
+            raise RefusedError(too_large(attachment, most))
+        first = (first + chunk)[:16] if len(first) < 16 else first
+        file.write(chunk)
+    begin = _BEGINS.get(str(attachment.get("type")))
+    if begin is not None and not begin.match(first):
+        raise RefusedError(
+            f"the file {safe_name(str(attachment.get('name') or ''))} is not of the "
+            f"type {attachment['type']} that it claims; send it as what it is"
+        )
+
+
+def too_large(attachment: Mapping[str, Any], most: int) -> str:
+    """Say that a file is too large."""
+    name = safe_name(str(attachment.get("name") or ""))
+    return f"the file {name} has more than {most} bytes; send a smaller one"

@@ -1,0 +1,354 @@
+"""Messages by HTTP: signed requests bring them; answers go to readers or to a callback."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import hmac
+import json
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Annotated, Any, Final
+
+import uvicorn
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from wick_graph.config.fields import Block, Text, Texts
+from wick_graph.config.gateway import ChannelConfig
+from wick_graph.core.redaction import REDACTOR
+from wick_graph.errors import ConfigError, RefusedError, StorageError, ToolError
+from wick_graph.gateway.channels.protocol import Receive
+from wick_graph.gateway.channels.registry import read_options
+from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.service.options import Problem
+from wick_graph.web.addresses import Target
+from wick_graph.web.client import Client
+
+Past = Callable[[str, int], Awaitable[Sequence[tuple[int, OutboundMessage]]]]
+"""Returns what was sent to a chat after a number, oldest first, each with its number."""
+
+TOLERANCE: Final = 300
+"""Seconds by which the time of a signature may differ from ours."""
+
+_PING, _BODY_SECONDS, _READERS = 15.0, 10.0, 100
+_ID: Final = re.compile(r"[!-~]{1,128}")
+_CLOSE: Final = {"Connection": "close"}  # the rest of the body stays unread
+_AGAIN: Final = {"Retry-After": "5"}
+_SSE: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class HttpOptions(Block):
+    """The `options:` of an HTTP channel."""
+
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8765
+    max_body: Annotated[int, Field(ge=1024, le=16 * 1024 * 1024)] = 256 * 1024
+    """Bytes of a request."""
+    callback: Text | None = None
+    """Where answers are posted; without it, readers fetch them."""
+    allow: Texts = ()
+    """Private origins that the callback may lead to: `http://127.0.0.1:9000`."""
+
+
+class Posted(BaseModel):
+    """The body of a request."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    chat_id: Name
+    sender_id: Name
+    content: str
+    sender_name: Name | None = None
+    topic: Name | None = None
+    reply_to: Name | None = None
+    button: Name | None = None
+    group: bool = False
+    forwarded: bool = False
+    bot: bool = False
+
+
+class Signer:
+    """Signatures by the Standard Webhooks specification.
+
+    Args:
+        secret: `whsec_` and at least 24 bytes in base64.
+
+    Raises:
+        ValueError: It has another form.
+    """
+
+    def __init__(self, secret: str) -> None:
+        try:
+            text = secret.removeprefix("whsec_").rstrip("=")
+            self._key: Final = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+        except binascii.Error:
+            raise ValueError("it is not base64") from None
+        if len(self._key) < 24:
+            raise ValueError("it has fewer than 24 bytes")
+
+    def headers(self, number: str, now: int, body: bytes) -> dict[str, str]:
+        """Return the headers that sign a body."""
+        signed = hmac.digest(self._key, b"%b.%d.%b" % (number.encode(), now, body), "sha256")
+        signature = f"v1,{base64.b64encode(signed).decode()}"
+        return {"webhook-id": number, "webhook-timestamp": str(now), "webhook-signature": signature}
+
+    def check(self, headers: Mapping[str, str], now: float, body: bytes) -> str:
+        """Return what is wrong with a signed body, as a sentence; empty if nothing is."""
+        number, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+        given = headers.get("webhook-signature", "")
+        if not (_ID.fullmatch(number) and re.fullmatch(r"[0-9]{1,12}", sent) and given):
+            return "webhook-id, webhook-timestamp or webhook-signature is missing or invalid"
+        if abs(now - int(sent)) > TOLERANCE:
+            return f"webhook-timestamp differs from our time by more than {TOLERANCE} s; sign anew"
+        right = self.headers(number, int(sent), body)["webhook-signature"].encode()
+        tried = [hmac.compare_digest(right, one.encode()) for one in given.split(" ")[:8]]
+        return "" if any(tried) else "webhook-signature does not fit the body and the secret"
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the gateway."""
+        yield
+
+
+class HttpChannel:
+    """A channel for programs: POST brings a message; GET, or a callback, gets the answers.
+
+    Args:
+        name: Its key under `channels:`.
+        config: Its block; `secret` signs, `token` lets readers in.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        ConfigError: The secret is missing or weak, or an option is invalid.
+    """
+
+    limit = 1_000_000
+    idempotent = True
+
+    def __init__(
+        self, name: str, config: ChannelConfig, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.name, self._clock = name, clock
+        self._options = options = read_options(HttpOptions, name, config.options)
+        secret = config.secret.get_secret_value() if config.secret else ""
+        self._token = config.token.get_secret_value() if config.token else ""
+        REDACTOR.learn([secret, secret.removeprefix("whsec_"), self._token])
+        try:
+            self._signer = Signer(secret)
+        except ValueError as error:
+            raise ConfigError(
+                f"channels.{name}.secret is unusable: {error}; set it to whsec_ and the output of "
+                "openssl rand -base64 32"
+            ) from None
+        self._client = Client(allow=options.allow, key=f"channels.{name}.options.allow", timeout=30)
+        if options.callback:
+            Target.parse(options.callback)
+        self.past: Past | None = None
+        """What was sent earlier, from the outbox; the gateway sets it."""
+        self.url = ""
+        """Where it listens."""
+        self._receive: Receive | None = None
+        self._readers: dict[str, set[asyncio.Event]] = {}
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self, receive: Receive) -> None:
+        """Begin to listen.
+
+        Raises:
+            ConfigError: The address cannot be bound.
+        """
+        host, port = self._options.host, self._options.port
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host, port), family=family, backlog=256)
+        except OSError as error:
+            raise ConfigError(
+                f"channels.{self.name} cannot listen on {host}:{port} ({error.strerror or error}); "
+                "choose another options.port or options.host"
+            ) from None
+        self.url = str(Target("http", host, listener.getsockname()[1], "/messages"))
+        self._receive = receive
+        route = Route("/messages", self._messages, methods=["GET", "POST"])
+        app, most, alive = Starlette(routes=[route]), 2 * _READERS, 5
+        plain = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None,
+                               access_log=False, server_header=False, proxy_headers=False,
+                               limit_concurrency=most, timeout_keep_alive=alive)  # fmt: skip
+        self._server = _Server(plain)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+
+    async def stop(self) -> None:
+        """Stop to listen; readers ask again with `Last-Event-ID`."""
+        server, serving, self._server = self._server, self._serving, None
+        if server is None or serving is None:
+            return
+        server.should_exit = True
+        for chat in list(self._readers):
+            self.publish(chat)
+        await asyncio.wait({serving}, timeout=0.5)
+        server.force_exit = True
+        await asyncio.wait({serving})
+
+    def healthy(self) -> str:
+        """Return what is wrong, as a sentence; empty if nothing is."""
+        serves = self._server is not None and self._serving is not None and not self._serving.done()
+        return "" if serves else f"the channel {self.name} does not listen; start it again"
+
+    async def catch_up(self) -> None:
+        """Fetch nothing: a sender repeats what was not answered with 202."""
+
+    # --- Receive.
+
+    async def _messages(self, request: Request) -> Response:
+        try:
+            return await (self._post(request) if request.method == "POST" else self._get(request))
+        except Problem as problem:
+            return JSONResponse(problem.body(), problem.status, problem.headers)
+
+    async def _post(self, request: Request) -> Response:
+        body = await self._body(request)
+        wrong = self._signer.check(request.headers, self._clock(), body)
+        if wrong:
+            raise Problem(401, wrong)
+        message = self._message(request.headers, body)
+        assert self._receive is not None
+        try:
+            await self._receive(message)
+        except StorageError:
+            why = "the message could not be stored; send it again with the same webhook-id"
+            raise Problem(503, why, headers=_AGAIN) from None
+        return JSONResponse({"id": message.native_id}, 202)
+
+    async def _body(self, request: Request) -> bytes:
+        most, body = self._options.max_body, bytearray()
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > most:
+                        raise Problem(413, f"the body has more than {most} bytes", headers=_CLOSE)
+        except (TimeoutError, ClientDisconnect):
+            raise Problem(408, "the body did not arrive in time", headers=_CLOSE) from None
+        return bytes(body)
+
+    def _message(self, headers: Mapping[str, str], body: bytes) -> InboundMessage:
+        try:
+            posted = Posted.model_validate_json(body)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            key = ".".join(map(str, first["loc"])) or "the body"
+            raise Problem(400, f"{key:.80}: {first['msg']:.200}") from None
+        if not posted.content.strip():
+            raise Problem(400, "content is blank; write a text")
+        given = posted.model_dump(exclude={"chat_id", "sender_id", "content"})
+        own = {"native_id": headers["webhook-id"], "sent": int(headers["webhook-timestamp"])}
+        return InboundMessage(
+            channel=self.name,
+            sender_id=posted.sender_id,
+            chat_id=posted.chat_id,
+            content=posted.content,
+            metadata={**{key: value for key, value in given.items() if value}, **own},
+        )
+
+    # --- Send: to readers.
+
+    def publish(self, chat_id: str) -> None:
+        """Let the readers of a chat look for what is new; call it when a message is `sent`."""
+        for reader in self._readers.get(chat_id, ()):
+            reader.set()
+
+    async def _get(self, request: Request) -> Response:
+        given = request.headers.get("authorization", "").encode()
+        if not self._token or not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+            why = f"reading needs the header Authorization: Bearer, with channels.{self.name}.token"
+            raise Problem(401, why, headers={"WWW-Authenticate": "Bearer"})
+        chat, query = request.query_params.get("chat_id", ""), request.query_params
+        after = request.headers.get("last-event-id") or query.get("after", "0")
+        if not chat or not re.fullmatch(r"[0-9]{1,18}", after):
+            raise Problem(400, "give ?chat_id=, and a number as Last-Event-ID or &after=")
+        if self.past is None or sum(map(len, self._readers.values())) >= _READERS:
+            raise Problem(503, "no reader more can be served; try again", headers=_AGAIN)
+        events = self._events(self.past, chat, int(after))
+        return StreamingResponse(events, media_type="text/event-stream", headers=_SSE)
+
+    async def _events(self, past: Past, chat: str, after: int) -> AsyncIterator[str]:
+        """Yield what is in the outbox after a number, and what comes."""
+        wake = asyncio.Event()
+        self._readers.setdefault(chat, set()).add(wake)
+        try:
+            yield ": open\n\n"
+            while self._server is not None:
+                wake.clear()
+                for after, message in await past(chat, after):  # noqa: B020  (the next look begins there)
+                    yield f"id: {after}\nevent: message\ndata: {_data(message).decode()}\n\n"
+                try:
+                    async with asyncio.timeout(_PING):
+                        await wake.wait()
+                except TimeoutError:
+                    yield ": ping\n\n"
+        finally:
+            self._readers[chat].discard(wake)
+            if not self._readers[chat]:
+                del self._readers[chat]
+
+    # --- Send: to the callback.
+
+    async def send(self, message: OutboundMessage, key: str) -> str:
+        """Post a message to the callback; without one, readers find it in the outbox.
+
+        Raises:
+            DeliveryError: The callback did not take it.
+        """
+        if message.media:
+            raise DeliveryError(
+                f"the channel {self.name} sends no files; write what they hold", permanent=True
+            )
+        if not self._options.callback:
+            return ""
+        number = key if _ID.fullmatch(key) else sha256(key.encode()).hexdigest()
+        body = _data(message)
+        signed = self._signer.headers(number, int(self._clock()), body)
+        try:
+            answer = await self._client.send(
+                "POST",
+                self._options.callback,
+                headers={**signed, "Content-Type": "application/json"},
+                content=body,
+            )
+        except RefusedError as error:
+            raise DeliveryError(f"the callback is refused: {error}", permanent=True) from None
+        except ToolError as error:
+            raise DeliveryError(f"the callback failed: {error}") from None
+        if answer.url != str(Target.parse(self._options.callback)):
+            raise DeliveryError("the callback redirects; set its final address", permanent=True)
+        if not 200 <= answer.status < 300:
+            wait = answer.headers.get("retry-after", "")
+            raise DeliveryError(
+                f"the callback answered with {answer.status}",
+                retry_after=float(wait) if re.fullmatch(r"[0-9]{1,5}", wait) else None,
+                permanent=answer.status == 410,
+            )
+        return number
+
+
+def _data(message: OutboundMessage) -> bytes:
+    """Return a message as JSON on one line; files of this machine are not named."""
+    made: dict[str, Any] = {"chat_id": message.chat_id, "content": message.content}
+    if message.reply_to:
+        made["reply_to"] = message.reply_to
+    if message.buttons:
+        made["buttons"] = [{"label": label, "code": code} for label, code in message.buttons]
+    return json.dumps(made).encode()

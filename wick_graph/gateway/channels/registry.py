@@ -1,0 +1,112 @@
+"""From the configuration of a channel to the channel."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from wick_graph.config.fields import Block
+from wick_graph.config.gateway import ChannelConfig
+from wick_graph.errors import ConfigError, describe, did_you_mean, missing_extra
+from wick_graph.gateway.channels.protocol import Channel
+from wick_graph.gateway.messages import INTERNAL
+
+GROUP: Final = "wick_graph.channels"
+"""The group of entry points; each is called with a name and a `ChannelConfig`."""
+
+_HERE: Final = "wick_graph.gateway.channels"
+
+_BUILT_IN: Final = {
+    "http": (f"{_HERE}.http", "HttpChannel", ("starlette", "uvicorn"), "server"),
+    "telegram": (f"{_HERE}.telegram", "TelegramChannel", ("aiogram", "aiohttp"), "telegram"),
+}
+"""By type: module, class, the libraries that it needs, and the extra that brings them."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+OptionsT = TypeVar("OptionsT", bound=Block)
+
+
+def make_channel(name: str, config: ChannelConfig) -> Channel:
+    """Make a channel of a configuration.
+
+    Args:
+        name: Its key under `channels:`, the first part of session keys.
+        config: Its block; without `type`, its name is its type.
+
+    Raises:
+        ConfigError: Its name, type or a setting is invalid, or a package is missing.
+    """
+    if name in INTERNAL or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"channels.{name:.80}: the name is reserved, or has other signs than letters, digits, "
+            "- and _; choose another one, and say which platform by type:"
+        )
+    kind = config.type or name
+    others = {found.name: found for found in entry_points(group=GROUP)}
+    if kind in _BUILT_IN:
+        return _built_in(kind, name, config)
+    if kind in others:
+        return _foreign(others[kind], name, config)
+    known = sorted({*_BUILT_IN, *others})
+    raise ConfigError(
+        f"channels.{name}: no channel has the type {kind!r:.80}; use one of {', '.join(known)}"
+        f"{did_you_mean(kind, known)}"
+    )
+
+
+def _built_in(kind: str, name: str, config: ChannelConfig) -> Channel:
+    module, made, needs, extra = _BUILT_IN[kind]
+    try:
+        loaded = import_module(module)
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        if missing not in needs:
+            raise
+        raise ConfigError(missing_extra(f"the channel {name}", missing, extra)) from None
+    channel: Channel = getattr(loaded, made)(name, config)
+    return channel
+
+
+def _foreign(found: EntryPoint, name: str, config: ChannelConfig) -> Channel:
+    try:
+        made = found.load()(name, config)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"channels.{name}: the channel {found.value} cannot be made ({describe(error)}); mend "
+            "or remove its package"
+        ) from error
+    if not isinstance(made, Channel):
+        raise ConfigError(
+            f"channels.{name}: {found.value} makes no channel; it needs name, limit, idempotent, "
+            "start, stop, send, healthy and catch_up"
+        )
+    return made
+
+
+def read_options(
+    kind: type[OptionsT], name: str, options: Mapping[str, Any], *, field: str = "options"
+) -> OptionsT:
+    """Check the `options:` of a channel.
+
+    Raises:
+        ConfigError: One is unknown or invalid; values are not shown.
+    """
+    try:
+        return kind.model_validate_json(json.dumps(dict(options), default=str))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            hint = did_you_mean(key, kind.model_fields) or "; leave it out"
+            raise ConfigError(f"channels.{name}.{field}.{key:.80} is unknown{hint}") from None
+        said = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"channels.{name}.{field}.{key:.80}: {said}") from None

@@ -1,0 +1,560 @@
+"""Telegram, by its Bot API: polls for updates, and confirms each only after it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from aiogram import Bot, exceptions, methods, types
+from aiogram.client.session.aiohttp import AiohttpSession
+from aiogram.client.telegram import TelegramAPIServer
+from aiogram.utils.token import TokenValidationError, validate_token
+from pydantic import ValidationError, field_validator
+
+from wick_graph.config.fields import Block, Text
+from wick_graph.config.gateway import ChannelConfig
+from wick_graph.core.redaction import REDACTOR
+from wick_graph.errors import ConfigError, RefusedError, ToolError, describe
+from wick_graph.gateway.channels.files import safe_name, store, too_large
+from wick_graph.gateway.channels.protocol import Receive
+from wick_graph.gateway.channels.registry import read_options
+from wick_graph.gateway.channels.split import parts
+from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.web.addresses import Target
+
+POLL: Final = 30
+"""Seconds that Telegram may hold a poll open."""
+
+STALLED: Final = 45.0
+"""Seconds after which a poll without an answer counts as stalled, and is asked again."""
+
+CONFLICT: Final = 30.0
+"""Seconds to the next poll if another process polls with the same token."""
+
+_CALL, _UPLOAD, _MOST_WAIT = 30, 300, 30.0  # seconds
+_CAPTION: Final = 1024
+_MOST_PHOTO: Final = 10 * 1024 * 1024
+_PHOTOS: Final = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+_POSTS: Final = ["message", "edited_message", "channel_post", "edited_channel_post"]
+_CHAT: Final = re.compile(r"(-?[0-9]{1,20})(?::([0-9]{1,20}))?")
+_NATIVE: Final = re.compile(r"(-?[0-9]+):([0-9]+)(?::.*)?")
+_MARKS: Final = re.compile(
+    r"^```([\w+#-]{0,20})\n(.*?)\n?^```[ ]*$|`([^`\n]+)`|\*\*(\S(?:[^*\n]*\S)?)\*\*",
+    re.MULTILINE | re.DOTALL,
+)
+_DESCRIBED: Final = ("sticker", "location", "contact", "poll", "dice", "story", "checklist")
+_log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class TelegramOptions(Block):
+    """The `options:` of a Telegram channel."""
+
+    base_url: Text = "https://api.telegram.org"
+    """Where the Bot API is; `http` only on this machine."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_safe(cls, url: str) -> str:
+        target = Target.parse(url)
+        if set("{}?") & set(url):
+            raise ValueError("base_url has braces or a query; write https://host")
+        if target.scheme == "http" and target.host not in ("127.0.0.1", "::1", "localhost"):
+            raise ValueError("base_url would send the token unencrypted; use https")
+        return url
+
+
+class _RawUpdates(methods.GetUpdates):
+    """Updates as data: one that the library cannot read must not hide the others."""
+
+    __returning__ = list[dict[str, Any]]
+
+
+class _TokenError(DeliveryError):
+    """Telegram refuses the token."""
+
+
+class _MovedError(DeliveryError):
+    """A group has become a supergroup with another id."""
+
+    def __init__(self, text: str, chat: int) -> None:
+        super().__init__(text, permanent=True)
+        self.chat = chat
+
+
+class TelegramChannel:
+    """A bot of Telegram.
+
+    Args:
+        name: Its key under `channels:`.
+        config: Its block; `token` is the bot's.
+        sleep: Waits for some seconds; tests give their own.
+
+    Raises:
+        ConfigError: The token is missing or has a wrong form, or an option is invalid.
+    """
+
+    limit = 4096
+    idempotent = False
+
+    def __init__(
+        self,
+        name: str,
+        config: ChannelConfig,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        options = read_options(TelegramOptions, name, config.options)
+        token = config.token.get_secret_value() if config.token else ""
+        try:
+            validate_token(token)
+        except TokenValidationError:
+            raise ConfigError(
+                f"channels.{name}.token is missing or has another form than 123456:ABC…; set it "
+                "to the token that @BotFather gave"
+            ) from None
+        REDACTOR.learn([token])
+        self.name = name
+        self._secret = token.partition(":")[2]
+        self._session = AiohttpSession(api=TelegramAPIServer.from_base(options.base_url))
+        self._bot = Bot(token, session=self._session)
+        self._sleep = sleep
+        self._receive: Receive = _refuse
+        self._trouble = f"the channel {name} is not started"
+        self._username = ""
+        self._polling: asyncio.Task[None] | None = None
+        self._answering: set[asyncio.Task[bool]] = set()
+
+    async def start(self, receive: Receive) -> None:
+        """Begin to receive; a network that is down does not stop it.
+
+        Raises:
+            ConfigError: Telegram refuses the token.
+        """
+        self._receive, self._trouble = receive, ""
+        try:
+            await self._introduce()
+        except _TokenError as error:
+            await self._close()
+            raise ConfigError(str(error)) from None
+        except DeliveryError as error:
+            self._say(str(error))
+        self._polling = asyncio.create_task(self._poll(), name=f"channel {self.name}")
+
+    async def stop(self) -> None:
+        """Stop to receive; what Telegram was not told to forget comes again."""
+        tasks = [*self._answering, *([self._polling] if self._polling else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._polling, self._trouble = None, f"the channel {self.name} is not started"
+        await self._close()
+
+    def healthy(self) -> str:
+        """Return what is wrong, as a sentence; empty if nothing is."""
+        return self._trouble
+
+    async def catch_up(self) -> None:
+        """Fetch nothing: Telegram keeps updates for a day, and the first poll gets them."""
+
+    # --- Receive.
+
+    async def _poll(self) -> None:
+        offset, failed = None, 0
+        while True:
+            try:
+                for raw in await self._updates(offset):
+                    message = self._read(raw)
+                    if message is not None:
+                        await self._receive(message)
+                        self._answer_button(raw)
+                    offset = int(raw["update_id"]) + 1  # the next poll confirms up to here
+                failed = 0
+                self._say("")
+                continue
+            except DeliveryError as error:
+                said, wait = str(error), error.retry_after
+            except Exception as error:
+                said = f"the channel {self.name} cannot store what comes: {describe(error)}"
+                wait = None
+            failed += 1
+            self._say(self._clean(said))
+            await self._sleep(min(2.0 ** min(failed, 10), _MOST_WAIT) if wait is None else wait)
+
+    async def _updates(self, offset: int | None) -> list[dict[str, Any]]:
+        """Poll once; give up if nothing at all is answered."""
+        if not self._username:
+            await self._introduce()
+        asked = [*_POSTS, "callback_query"]
+        poll = _RawUpdates(offset=offset, limit=100, timeout=POLL, allowed_updates=asked)
+        call = asyncio.ensure_future(self._call(poll, int(STALLED) * 2))
+        late = asyncio.ensure_future(self._sleep(STALLED))
+        try:
+            await asyncio.wait({call, late}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                raise DeliveryError(
+                    f"Telegram has not answered a poll of the channel {self.name} within "
+                    f"{STALLED:g} s; check the network",
+                    retry_after=0,
+                )
+            found: Any = call.result()
+            return list(found)
+        finally:
+            call.cancel(), late.cancel()
+            await asyncio.gather(call, late, return_exceptions=True)
+
+    async def _introduce(self) -> None:
+        me = await self._call(methods.GetMe())
+        self._username = me.username or str(me.id)
+
+    def _read(self, raw: Mapping[str, Any]) -> InboundMessage | None:
+        try:
+            return incoming(types.Update.model_validate(raw), self.name, self._username)
+        except ValidationError as error:
+            places = ", ".join(".".join(map(str, one["loc"])) for one in error.errors()[:3])
+            _log.error(
+                "the channel %s dropped an update that it cannot read: %s", self.name, places
+            )
+            return None
+
+    def _answer_button(self, raw: Mapping[str, Any]) -> None:
+        """Stop the button's clock, without waiting for it."""
+        if "callback_query" in raw:
+            answer = methods.AnswerCallbackQuery(callback_query_id=raw["callback_query"]["id"])
+            task = asyncio.create_task(self._call(answer))
+            self._answering.add(task)
+            task.add_done_callback(self._answered)
+
+    def _answered(self, task: asyncio.Task[bool]) -> None:
+        self._answering.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.info("the channel %s: a button was not answered: %s", self.name, error)
+
+    def _say(self, trouble: str) -> None:
+        """Log a change of health once."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log = _log.warning if trouble else _log.info
+            log("%s", trouble or f"the channel {self.name} receives")
+
+    # --- Send.
+
+    async def send(self, message: OutboundMessage, key: str) -> str:
+        """Send a message; one that `parts` would cut takes several calls.
+
+        Raises:
+            DeliveryError: It was not sent, or it is unknown whether it was.
+        """
+        sent = ""
+        cut = parts(message, self.limit, _CAPTION)
+        if not cut:
+            raise DeliveryError("the message is blank; write a text", permanent=True)
+        for part in cut:
+            whole = part.content.encode("utf-8", "replace").decode()  # half a surrogate pair is "?"
+            sent = await self._send(replace(part, content=whole))
+        return sent
+
+    async def _send(self, part: OutboundMessage) -> str:
+        common = self._common(part)
+        try:
+            sent = await self._sent(part, common)
+        except _MovedError as moved:
+            sent = await self._sent(part, {**common, "chat_id": moved.chat})
+        return f"{sent.chat.id}:{sent.message_id}"
+
+    async def _sent(self, part: OutboundMessage, common: Mapping[str, Any]) -> types.Message:
+        formatted = as_html(part.content)
+        if formatted is not None:
+            try:
+                return await self._call(*_method(part, formatted, "HTML", common))
+            except DeliveryError as error:
+                if "parse entities" not in str(error):
+                    raise
+        return await self._call(*_method(part, part.content, None, common))
+
+    def _common(self, part: OutboundMessage) -> dict[str, Any]:
+        """Return what all methods take: the chat, the topic, the answered message, buttons."""
+        chat = _CHAT.fullmatch(part.chat_id)
+        if chat is None:
+            raise DeliveryError(
+                f"{part.chat_id!r:.80} is no chat of Telegram; write its number", permanent=True
+            )
+        if not all(1 <= len(code.encode("utf-8", "replace")) <= 64 for _, code in part.buttons):
+            why = "the code of a button is empty or has more than 64 bytes; shorten it"
+            raise DeliveryError(why, permanent=True)
+        button = types.InlineKeyboardButton
+        rows = [[button(text=label or code, callback_data=code)] for label, code in part.buttons]
+        to = _NATIVE.fullmatch(part.reply_to)
+        reply = None
+        if to is not None and to[1] == chat[1]:
+            reply = types.ReplyParameters(message_id=int(to[2]), allow_sending_without_reply=True)
+        return {
+            "chat_id": int(chat[1]),
+            "message_thread_id": int(chat[2]) if chat[2] else None,
+            "reply_parameters": reply,
+            "reply_markup": types.InlineKeyboardMarkup(inline_keyboard=rows) if rows else None,
+        }
+
+    # --- Files.
+
+    async def fetch(self, attachment: Mapping[str, Any], folder: Path, most: int) -> Path:
+        """Download a file that a message carries into a folder.
+
+        Args:
+            attachment: An entry of the message's `attachments`.
+            folder: The folder; it is made if it is missing, its parent is trusted.
+            most: Most bytes, whatever size was announced.
+
+        Raises:
+            RefusedError: The file is too large, or of another type than it says.
+            ToolError: It cannot be downloaded or stored.
+        """
+        if int(attachment.get("size") or 0) > most:
+            raise RefusedError(too_large(attachment, most))
+        try:
+            found = await self._call(methods.GetFile(file_id=str(attachment["id"])))
+        except DeliveryError as error:
+            failure = self._not_fetched(attachment, str(error))
+        else:
+            url = self._session.api.file_url(self._bot.token, found.file_path or "")
+            try:
+                return await store(
+                    self._session.stream_content(url, timeout=_UPLOAD), attachment, folder, most
+                )
+            except (ToolError, ConfigError):
+                raise
+            except Exception as error:  # its text has the address, with the token
+                failure = self._not_fetched(attachment, type(error).__name__)
+        raise failure
+
+    def _not_fetched(self, attachment: Mapping[str, Any], why: str) -> ToolError:
+        if "too big" in why:
+            return RefusedError(too_large(attachment, 20 * 1024 * 1024))
+        name = safe_name(str(attachment.get("name") or ""))
+        return ToolError(f"the file {name} cannot be downloaded ({why}); ask to send it again")
+
+    # --- Call the Bot API.
+
+    async def _call(self, method: methods.TelegramMethod[T], seconds: int = _CALL) -> T:
+        """Call a method; no error holds the library's, whose texts and causes name the token."""
+        try:
+            return await self._bot(method, request_timeout=seconds)
+        except Exception as error:
+            failure = self._failure(error)
+        raise failure
+
+    def _failure(self, error: Exception) -> DeliveryError:
+        said = (
+            self._clean(error.message)[:200]
+            if isinstance(error, exceptions.TelegramAPIError)
+            else ""
+        )
+        match error:
+            case exceptions.TelegramRetryAfter():
+                wait = float(error.retry_after)
+                return DeliveryError(f"Telegram asks to wait {wait:g} s", retry_after=wait)
+            case exceptions.TelegramMigrateToChat():
+                return _MovedError("the group has a new id", error.migrate_to_chat_id)
+            case exceptions.TelegramConflictError() if "webhook" in said:
+                why = "Telegram sends the updates of its bot to a webhook; remove the webhook"
+                return DeliveryError(f"the channel {self.name}: {why}", retry_after=CONFLICT)
+            case exceptions.TelegramConflictError():
+                why = "another process polls Telegram with the same token; stop one of the two"
+                return DeliveryError(f"the channel {self.name}: {why}", retry_after=CONFLICT)
+            case exceptions.TelegramUnauthorizedError() | exceptions.TelegramNotFound():
+                why = f"Telegram refuses the token of the channel {self.name}; ask @BotFather for"
+                return _TokenError(f"{why} the current one", retry_after=60.0)
+            case (
+                exceptions.TelegramBadRequest()
+                | exceptions.TelegramForbiddenError()
+                | exceptions.TelegramEntityTooLarge()
+            ):
+                return DeliveryError(f"Telegram refuses the message: {said}", permanent=True)
+            case exceptions.TelegramNetworkError() | OSError():
+                return DeliveryError("Telegram cannot be reached; check the network")
+            case exceptions.ClientDecodeError():
+                return DeliveryError("Telegram's answer cannot be read; check base_url")
+            case exceptions.TelegramAPIError():
+                return DeliveryError(f"Telegram fails: {said}")
+        return DeliveryError(f"the call to Telegram failed ({type(error).__name__})")
+
+    def _clean(self, text: str) -> str:
+        return text.replace(self._secret, "[token]")
+
+    async def _close(self) -> None:
+        client = await self._session.create_session()  # `AiohttpSession.close` waits 250 ms
+        await client.close()
+
+
+async def _refuse(message: InboundMessage) -> None:
+    raise ConfigError("the channel is not started")
+
+
+# --- Pure: from updates to messages, from messages to methods.
+
+
+def incoming(update: types.Update, channel: str, username: str = "") -> InboundMessage | None:
+    """Return the message of an update; None if it has nothing that a person wrote or pressed."""
+    if update.callback_query is not None:
+        return _pressed(update.callback_query, channel)
+    edited = update.edited_message or update.edited_channel_post
+    message = update.message or update.channel_post or edited
+    if message is None:
+        return None
+    attached = _attachments(message)
+    content = message.text or message.caption or _described(message)
+    if not content and not attached:
+        return None
+    user, chat = message.from_user, message.sender_chat
+    if user is None and chat is None:
+        return None
+    native = f"{message.chat.id}:{message.message_id}"
+    reply = message.reply_to_message
+    topic = message.message_thread_id if message.is_topic_message else None
+    forwarded = message.forward_origin or message.via_bot or message.is_automatic_forward
+    metadata = {
+        "native_id": f"{native}:{update.update_id}" if edited else native,
+        "sent": _seconds(message.edit_date if edited else message.date),
+        "sender_name": chat.full_name if chat else user.full_name if user else "",
+        "group": message.chat.type != "private",
+        "topic": str(topic) if topic else "",
+        "forwarded": bool(forwarded),
+        "forward_origin": message.forward_origin.type if message.forward_origin else "",
+        # an anonymous administrator and a channel write through a bot of Telegram's own
+        "bot": bool(user and user.is_bot and chat is None),
+        "edited": bool(edited),
+        "channel_post": bool(update.channel_post or update.edited_channel_post),
+        "reply_to": f"{message.chat.id}:{reply.message_id}" if reply else "",
+        "album": message.media_group_id or "",
+        "attachments": attached,
+    }
+    return InboundMessage(
+        channel=channel,
+        # all who write in the name of a chat share one user id, which must not be allowed
+        sender_id=str(chat.id if chat else user.id if user else ""),
+        chat_id=str(message.chat.id),
+        content=_without_username(content, username),
+        metadata={key: value for key, value in metadata.items() if value},
+    )
+
+
+def _pressed(query: types.CallbackQuery, channel: str) -> InboundMessage | None:
+    message = query.message
+    if message is None or not query.data:
+        return None
+    topic = message.message_thread_id if isinstance(message, types.Message) else None
+    metadata = {
+        "native_id": f"{message.chat.id}:{message.message_id}:{query.id}",
+        "sender_name": query.from_user.full_name,
+        "group": message.chat.type != "private",
+        "topic": str(topic)
+        if isinstance(message, types.Message) and message.is_topic_message
+        else "",
+        "bot": query.from_user.is_bot,
+        "button": query.data,
+    }
+    return InboundMessage(
+        channel=channel,
+        sender_id=str(query.from_user.id),
+        chat_id=str(message.chat.id),
+        content=query.data,
+        metadata={key: value for key, value in metadata.items() if value},
+    )
+
+
+def _attachments(message: types.Message) -> list[dict[str, Any]]:
+    """List what a message carries; a name is made safe, size and type are claims."""
+    sizes = message.photo or []
+    found: dict[str, Any] = {
+        "photo": max(sizes, key=lambda size: size.width * size.height, default=None),
+        "document": None if message.animation else message.document,  # Telegram gives both
+        **{kind: getattr(message, kind) for kind in ("animation", "audio", "video", "voice")},
+        "video_note": message.video_note,
+    }
+    made = {"photo": ("photo.jpg", "image/jpeg"), "voice": ("voice.ogg", "audio/ogg")}
+    return [
+        {
+            "id": file.file_id,
+            "kind": kind,
+            "name": safe_name(getattr(file, "file_name", None) or made.get(kind, (kind,))[0]),
+            "size": file.file_size or 0,
+            "type": getattr(file, "mime_type", None) or made.get(kind, ("", ""))[1],
+        }
+        for kind, file in found.items()
+        if file is not None
+    ]
+
+
+def _described(message: types.Message) -> str:
+    """Describe what is neither text nor a file; empty for Telegram's own notices."""
+    kind = next((kind for kind in _DESCRIBED if getattr(message, kind, None)), "")
+    if message.location:
+        return f"[location {message.location.latitude}, {message.location.longitude}]"
+    return (message.sticker and message.sticker.emoji) or (kind and f"[{kind}]")
+
+
+def _without_username(text: str, username: str) -> str:
+    """Return `/new` for `/new@my_bot`, as clients write it in groups."""
+    found = re.match(r"(/\w{1,32})@(\w+)", text)
+    ours = found and username and found[2].lower() == username.lower()
+    return found[1] + text[found.end() :] if found and ours else text
+
+
+def _seconds(date: datetime | int | None) -> float:
+    return date.timestamp() if isinstance(date, datetime) else float(date or 0)
+
+
+def as_html(text: str) -> str | None:
+    """Return simple Markdown as Telegram's HTML; None if it has no marks, or unclear ones.
+
+    Only blocks of code, code and bold text become marks; all else is escaped.
+    """
+    made, at = [], 0
+    for found in _MARKS.finditer(text):
+        made.append(html.escape(text[at : found.start()], quote=False))
+        language, block, code, bold = found.groups()
+        inner = html.escape(next(x for x in (block, code, bold) if x is not None), quote=False)
+        if block is not None:
+            named = f'<code class="language-{language}">{inner}</code>' if language else inner
+            made.append(f"<pre>{named}</pre>")
+        else:
+            made.append(f"<code>{inner}</code>" if code is not None else f"<b>{inner}</b>")
+        at = found.end()
+    rest = html.escape(text[at:], quote=False)
+    unclear = "```" in "".join(made[::2]) + rest
+    return "".join([*made, rest]) if made and not unclear else None
+
+
+def _method(
+    part: OutboundMessage, text: str, mode: str | None, common: Mapping[str, Any]
+) -> tuple[methods.TelegramMethod[types.Message], int]:
+    """Return the method that sends a part, and the seconds that it may take."""
+    if not part.media:
+        # Telegram would open the addresses in a text, and so tell them what the text holds
+        quiet = types.LinkPreviewOptions(is_disabled=True)
+        plain = methods.SendMessage(
+            text=text, parse_mode=mode, link_preview_options=quiet, **common
+        )
+        return plain, _CALL
+    path = Path(part.media[0])
+    try:
+        size = path.stat().st_size if path.is_file() else -1
+    except (OSError, ValueError):
+        size = -1
+    if size < 1:
+        raise DeliveryError(
+            f"the file {safe_name(path.name)} is missing or empty; name another", permanent=True
+        )
+    file = types.FSInputFile(path, filename=safe_name(path.name))  # the library writes it unescaped
+    caption = {"caption": text or None, "parse_mode": mode, **common}
+    if path.suffix.lower() in _PHOTOS and size <= _MOST_PHOTO:
+        return methods.SendPhoto(photo=file, **caption), _UPLOAD
+    return methods.SendDocument(document=file, **caption), _UPLOAD
