@@ -1,4 +1,4 @@
-"""From schema 1 to schema 2: in one transaction, once, and only by a release that knows how."""
+"""From schema 1 to the newest: in one transaction, once, and only by a release that knows how."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_killed_in_the_middle_the_old_database_is_as_it_was(tmp_path: Path) -> N
     with SqlSaver.from_url(f"sqlite:///{path}") as saver:
         assert content(saver) == expected("schema-1", "plain.db")
         assert verify(saver).is_whole
-    assert version(path) == 2
+    assert version(path) == 3
 
 
 @pytest.mark.slow
@@ -80,12 +80,24 @@ def test_of_two_processes_one_migrates_and_the_other_waits(tmp_path: Path) -> No
 def test_a_newer_schema_is_refused_untouched(tmp_path: Path) -> None:
     path = unpacked("schema-1", "plain.db", tmp_path)
     db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 3")
+    db.execute("PRAGMA user_version = 4")
     db.close()
     before = path.read_bytes()
     with pytest.raises(StorageError, match="newer wick_graph"):
         SqlSaver.from_url(f"sqlite:///{path}")
     assert path.read_bytes() == before
+
+
+def test_a_store_of_schema_2_gets_an_inbox(tmp_path: Path) -> None:
+    path = unpacked("schema-2", "plain.db", tmp_path)
+    assert version(path) == 2
+    with SqlSaver.from_url(f"sqlite:///{path}") as saver:
+        assert content(saver) == expected("schema-2", "plain.db")
+        assert saver.mailbox.receive("k", "cli:direct", {"content": "hello"}) is not None
+        assert saver.mailbox.receive("k", "cli:direct", {"content": "hello"}) is None
+        saver.mailbox.put_fact("f", [1])
+        assert verify(saver).is_whole
+    assert version(path) == 3
 
 
 def test_an_old_export_is_imported(tmp_path: Path) -> None:

@@ -357,6 +357,31 @@ def _new_tables(is_sqlite: bool) -> Iterator[str]:
     )
 
 
+def to_schema_3(db: Database) -> None:
+    """Add the tables of the gateway."""
+    is_sqlite = isinstance(db, sqlite3.Connection)
+    key, blob = (
+        ("INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT", "BLOB")
+        if is_sqlite
+        else ("BIGSERIAL NOT NULL PRIMARY KEY", "BYTEA")
+    )
+    own = f"rid {key}, tenant {blob} NOT NULL, key {blob} NOT NULL"
+    body = f"body {blob} NOT NULL, checksum BIGINT, UNIQUE (tenant, key)"
+    state = f"state TEXT NOT NULL, server {blob} NOT NULL, tries INTEGER NOT NULL"
+    db.execute(
+        f"CREATE TABLE inbox ({own}, chat {blob} NOT NULL, {state}, received FLOAT NOT NULL, "
+        f"ended FLOAT, {body})"
+    )
+    db.execute(
+        f"CREATE TABLE outbox ({own}, chat {blob} NOT NULL, turn {blob}, {state}, "
+        f"due FLOAT NOT NULL, created FLOAT NOT NULL, ended FLOAT, {body})"
+    )
+    db.execute(f"CREATE TABLE facts ({own}, changed FLOAT NOT NULL, {body})")
+    db.execute("CREATE INDEX inbox_state ON inbox (tenant, state, chat)")
+    db.execute("CREATE INDEX outbox_state ON outbox (tenant, state, chat)")
+    db.execute("CREATE INDEX outbox_turn ON outbox (turn)")
+
+
 def _add_checksums(db: Database, table: str, columns: Sequence[str]) -> None:
     key = "thread" if table == "leases" else "id" if table == "threads" else "rid"
     found = db.execute(f"SELECT {key}, {', '.join(columns)} FROM {table}").fetchall()
@@ -406,7 +431,7 @@ def _rows(db: Database, table: str, columns: Sequence[str]) -> Iterable[Any]:
 
 Migration = Callable[[Database], None]
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2,)
+MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2, to_schema_3)
 """The step at index 0 leads from schema 1 to schema 2, and so on; never change a released step."""
 
 

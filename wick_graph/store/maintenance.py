@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Table, select
-from sqlalchemy.sql.expression import Select
 
 from wick_graph.errors import StorageError
 from wick_graph.store.cleanup import GONE, all_rows
@@ -28,14 +27,17 @@ from wick_graph.store.schema import (
     blobs,
     calls,
     checkpoints,
+    facts,
+    inbox,
     items,
     metadata,
+    outbox,
     threads,
     tokens,
     writes,
 )
 from wick_graph.store.sqlite import Sqlite
-from wick_graph.store.statements import compiled
+from wick_graph.store.statements import checked, compiled
 from wick_graph.store.verify import Finding, Progress, Report, ThreadRows
 
 # --- Files of threads from elsewhere: checked before they are opened as a store.
@@ -230,7 +232,7 @@ def repair(
     with _readable(url, made) as source:
         core = StoreConnection(dialect_of(source), tenant="local", ttl=None, keys=check_keys(keys))
         with closing(core), closing(_empty(to, keys)) as target:
-            _tokens(core, target)
+            _without_threads(core, target, made)
             with core.reading() as db:
                 query = select(threads.c.id, threads.c.tenant, threads.c.thread)
                 query = query.where(threads.c.status != GONE).order_by(threads.c.id)
@@ -251,12 +253,30 @@ def _empty(url: str, keys: Keys | str | None) -> StoreConnection:
     return core
 
 
-def _tokens(core: StoreConnection, target: StoreConnection) -> None:
-    query: Select[Any] = select(*(column for column in tokens.c if column.name != "rid"))
-    with core.reading() as db, target.writing(alone=True) as to:
-        for row in db.execute(*compiled(query)).fetchall():
-            values = dict(zip(tokens.c.keys()[1:], row, strict=True))
-            to.execute(*compiled(tokens.insert().values(**values)))
+def _without_threads(core: StoreConnection, target: StoreConnection, made: Repaired) -> None:
+    """Copy the rows that are of no thread."""
+    for table in (tokens, inbox, outbox, facts):
+        columns = [column for column in table.c if column.name != "rid"]
+        with core.reading() as db, target.writing(alone=True) as to:
+            for row in db.execute(*compiled(select(*columns).order_by(table.c.rid))).fetchall():
+                values = {column.name: value for column, value in zip(columns, row, strict=True)}
+                try:
+                    values = _sealed(core, target, table, values)
+                except StorageError as error:
+                    made.lost.append(Finding(what=str(error), table=table.name))
+                    continue
+                to.execute(*compiled(table.insert().values(**values)))
+
+
+def _sealed(
+    core: StoreConnection, target: StoreConnection, table: Table, row: dict[str, Any]
+) -> dict[str, Any]:
+    """Seal a row's body for another store, which may have another secret."""
+    if "body" not in row or core.sealing.keys is None:
+        return row  # with its checksum, so that damage still shows
+    context = (bytes(row["tenant"]), bytes(row["key"]), table.name)
+    text = core.sealing.open_text(bytes(row["body"]), *context)
+    return checked(table, {**row, "body": target.sealing.close_text(text, *context)})
 
 
 def _thread(
@@ -374,6 +394,10 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
+_SINCE: Final = {"digests": 2, "clock": 2, "inbox": 3, "outbox": 3, "facts": 3}
+"""The schemas that brought tables; the others have been there from the first."""
+
+
 def _reach(source: sqlite3.Connection, to: Any, made: Repaired) -> None:
     """Copy all rows that can be read."""
     version = int(source.execute("PRAGMA user_version").fetchone()[0])
@@ -382,7 +406,7 @@ def _reach(source: sqlite3.Connection, to: Any, made: Repaired) -> None:
         found = [row[1] for row in source.execute(f"PRAGMA table_info({table.name})")]
         columns = [column.name for column in table.c if column.name in found]
         if not columns:
-            if version > 1 or table.name not in ("digests", "clock"):
+            if version >= _SINCE.get(table.name, 1):
                 made.lost.append(Finding(what="the table cannot be found", table=table.name))
             continue
         marks = ", ".join("?" * len(columns))

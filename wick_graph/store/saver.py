@@ -14,6 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import cached_property
 from typing import Any, Final, Self
 
 from langchain_core.runnables import RunnableConfig
@@ -39,6 +40,7 @@ from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
 from wick_graph.store.leases import Lease, Leases, follows_its_writes
 from wick_graph.store.ledger import Ledger
+from wick_graph.store.mailbox import Mailbox
 from wick_graph.store.postgres import SCHEMES, postgres
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.server_rows import ServerRuns, Tokens
@@ -159,6 +161,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def tokens(self) -> Tokens:
         """The access tokens of this database's servers."""
         return Tokens(self._core)
+
+    @cached_property
+    def mailbox(self) -> Mailbox:
+        """The inbox and the outbox of the tenant's gateway, and what it keeps beside them."""
+        return Mailbox(self._core)
 
     def sweep(self) -> list[str]:
         """Delete expired idle threads, and return their ids.

@@ -28,7 +28,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 LANE_BITS: Final = 32
 """An item's key is `lane << LANE_BITS | place`."""
@@ -284,6 +284,64 @@ clock: Final = Table(
 )
 """One row: the boot that used the store last, and the time by both of its clocks. Idle time counts
 from `since` at the earliest (`store.threads`)."""
+
+inbox: Final = Table(
+    "inbox",
+    metadata,
+    _rid(),
+    Column("tenant", LargeBinary, nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("chat", LargeBinary, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("server", LargeBinary, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("received", Float, nullable=False),
+    Column("ended", Float),
+    Column("body", LargeBinary, nullable=False),
+    Column("checksum", BigInteger),
+    UniqueConstraint("tenant", "key"),
+    Index("inbox_state", "tenant", "state", "chat"),
+    sqlite_autoincrement=True,
+)
+"""The messages that a gateway has taken. `key` is of the platform's id: a message that comes again
+is known. `server` is the process that answers it."""
+
+outbox: Final = Table(
+    "outbox",
+    metadata,
+    _rid(),
+    Column("tenant", LargeBinary, nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("chat", LargeBinary, nullable=False),
+    Column("turn", LargeBinary),
+    Column("state", Text, nullable=False),
+    Column("server", LargeBinary, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("due", Float, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("ended", Float),
+    Column("body", LargeBinary, nullable=False),
+    Column("checksum", BigInteger),
+    UniqueConstraint("tenant", "key"),
+    Index("outbox_state", "tenant", "state", "chat"),
+    Index("outbox_turn", "turn"),
+    sqlite_autoincrement=True,
+)
+"""The messages that a gateway sends, in order. `turn` is the run whose tool wrote it."""
+
+facts: Final = Table(
+    "facts",
+    metadata,
+    _rid(),
+    Column("tenant", LargeBinary, nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("changed", Float, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("checksum", BigInteger),
+    UniqueConstraint("tenant", "key"),
+    sqlite_autoincrement=True,
+)
+"""What a gateway keeps beside messages: jobs, pairings, the owner's last chat, live processes."""
 
 OWNED: Final = (writes, checkpoints, calls, leases, runs, blobs, streams)
 """Tables with a column for the thread. Rows of `moments`, `events`, `digests` and `items` are

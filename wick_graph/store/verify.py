@@ -43,10 +43,13 @@ from wick_graph.store.schema import (
     clock,
     digests,
     events,
+    facts,
+    inbox,
     items,
     leases,
     moments,
     names,
+    outbox,
     runs,
     streams,
     threads,
@@ -70,6 +73,13 @@ _PASSES: Final = 3
 
 _IS_THERE: Final = threads.c.status != GONE
 """Threads that are being deleted need no key any more."""
+
+_TEXTS: Final = (
+    (threads, threads.c.thread, threads.c.title, "title"),
+    (threads, threads.c.thread, threads.c.last_error, "last_error"),
+    *((table, table.c.key, table.c.body, table.name) for table in (inbox, outbox, facts)),
+)
+"""Columns with sealed texts, each with the key of its row and its name in the seal."""
 
 Place = Callable[[Seals, int, Sequence[Any]], tuple[Context, ...]]
 """Makes a row's context from its columns, as its writers do."""
@@ -157,21 +167,23 @@ def _rows(
 
 
 def _texts(core: StoreConnection) -> int:
-    """Seal the texts in the rows of `threads` again, and return how many."""
+    """Seal the texts in the rows that are of no thread again, and return how many."""
     changed = 0
-    for column in (threads.c.title, threads.c.last_error):
-        query = select(threads.c.id, threads.c.tenant, threads.c.thread, column)
-        query = query.where(_IS_THERE, column.is_not(None), _is_old(core, column)).limit(_BATCH)
+    for table, key, column, label in _TEXTS:
+        number = next(iter(table.primary_key.columns))
+        query = select(number, table.c.tenant, key, column).limit(_BATCH)
+        query = query.where(column.is_not(None), _is_old(core, column))
+        if table is threads:
+            query = query.where(_IS_THERE)
         while True:
             with core.writing(alone=True) as db:
                 found = db.execute(*compiled(query)).fetchall()
-                for number, tenant, key, body in found:
-                    context = (bytes(tenant), bytes(key), column.name)
+                for row, tenant, name, body in found:
+                    context = (bytes(tenant), bytes(name), label)
                     text = core.sealing.open_text(body, *context)
-                    same = (threads.c.id == number, column == body)
-                    made = update(threads).where(*same)
                     closed = core.sealing.close_text(text, *context)
-                    made = made.values(**checked(threads, {column.name: closed}))
+                    made = update(table).where(number == row, column == body)
+                    made = made.values(**checked(table, {column.name: closed}))
                     db.execute(*compiled(made))
             changed += len(found)
             if len(found) < _BATCH:
@@ -345,7 +357,7 @@ class _Verifying:
                     else:
                         self._find(f"thread {key!r:.80} has no valid name", table="threads")
                         gone.add(number)
-                for table in (threads, leases, tokens, clock):
+                for table in (threads, leases, tokens, clock, inbox, outbox, facts):
                     self._checksums(db, table, known)
                 self._strays(db, {*known, *gone, NOBODY})
         except StorageError as error:

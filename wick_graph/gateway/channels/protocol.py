@@ -8,8 +8,8 @@ from typing import Protocol, runtime_checkable
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 
 Receive = Callable[[InboundMessage], Awaitable[None]]
-"""Takes a message. When it returns, the message is stored, or was known, or was refused: only then
-may the channel tell its platform that it has it. It raises `StorageError` if it cannot be stored."""
+"""Takes a message. When it returns, the message is stored, or was known, or was refused. Only then
+may the channel confirm it to its platform. Raises `StorageError` if it cannot be stored."""
 
 
 @runtime_checkable
