@@ -52,7 +52,7 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
     if (given := _direct(state, ctx)) is not None:
         return [("messages", [given])]
     request, writes = await resolve_request(state, ctx)
-    reply, is_models = await _through_hooks(request, ctx, writes)
+    reply, is_models = await through_hooks(request, ctx, writes)
     iteration = state.get("iteration", 0) + 1
     writes.append(("iteration", iteration))
     if is_empty(reply):  # storing it would make the thread invalid for every later call
@@ -104,7 +104,7 @@ def _limit_reason(reply: AIMessage, verdict: Verdict, is_models: bool, ctx: Node
     return words.removeprefix("Stopped: ").rstrip(".")[:REASON_CHARS] or "a hook ended the run"
 
 
-async def _through_hooks(
+async def through_hooks(
     request: ModelRequest, ctx: NodeContext, writes: Writes
 ) -> tuple[AIMessage, bool]:
     """Return the reply, and whether the model was called for it."""

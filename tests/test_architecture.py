@@ -498,6 +498,7 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "backends.search",
         "client.wire",
         "debug.inspector",
+        "engine.compaction",
         "engine.node_runner",
         "journal.details",
         "middleware.langchain_views",

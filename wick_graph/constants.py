@@ -26,6 +26,23 @@ SUMMARY_MAX_WORDS: Final = 2_000
 
 SUMMARY_MAX_TOKENS: Final = 4_096
 
+COMPACTION_MESSAGES: Final = 20
+"""Messages behind the last summary, above which `compact` makes the next one."""
+
+COMPACTION_PERCENT: Final = 75
+"""Per cent of the context window, above which `compact` makes the next summary."""
+
+COMPACTION_KEEP: Final = 4
+"""Messages that `compact` leaves as they are."""
+
+COMPACTION_TOKENS: Final = 1_024
+"""Tokens of a summary that `compact` makes."""
+
+COMPACTION_TEMPERATURE: Final = 0.3
+
+COMPACTION_SECONDS: Final = 120.0
+"""Time limit of the summariser in `compact`, and of the wait for a busy thread after it."""
+
 KEEP_RATIO: Final = 0.10
 """Fraction of the messages that a summary leaves as they are."""
 

@@ -52,6 +52,7 @@ from wick_graph.store.encryption import check_keys
 from wick_graph.store.saver import dialect_of
 from wick_graph.store.sqlite import Sqlite, check_file_header
 from wick_graph.subagents import Background, Subagent, delegation
+from wick_graph.subagents.background import Watcher
 from wick_graph.tools import FuncTool
 from wick_graph.tools import tool as make_tool
 from wick_graph.tools.bound import bind_tool, bind_tools
@@ -90,6 +91,8 @@ class Agents(Mapping[str, Agent]):
         """Models of agents that were checked and are not made yet: a model may be costly."""
         self.background: list[Background] = []
         """Background tasks that agents of this file have started in this process."""
+        self.watcher: Watcher | None = None
+        """Hears of background tasks of agents that are made later."""
         self._servers: list[tuple[str, McpServerConfig, McpServer, _Unchanged]] = []
         self.backends: dict[LocalBackend | DockerBackend, str] = {}
         """Backends of the built agents, each with the id of its agent."""
@@ -418,6 +421,7 @@ def _with_background(
         return [*hooks]
     tasks = Background(below)
     if isinstance(agents, Agents):
+        tasks.watcher = agents.watcher
         agents.background.append(tasks)
     return _inside(hooks, [tasks])
 

@@ -16,10 +16,17 @@ from typing_extensions import Unpack
 
 from wick_graph.backends import Rules
 from wick_graph.config import code_folders, trust_folder
-from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
-from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, run_to_end
+from wick_graph.constants import (
+    COMPACTION_KEEP,
+    COMPACTION_MESSAGES,
+    COMPACTION_PERCENT,
+    DEFAULT_TOOL_TIMEOUT_SECONDS,
+    MAX_ITERATIONS,
+)
+from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
 from wick_graph.core.moments import JournalLevel, JournalOptions
 from wick_graph.durations import seconds
+from wick_graph.engine.compaction import Compaction, Terms, compact
 from wick_graph.engine.graph import ChainStep, RunGraph, build_graph
 from wick_graph.engine.lifecycle import RunOptions
 from wick_graph.engine.result import Result, checked_thread_id, result_of
@@ -29,6 +36,7 @@ from wick_graph.errors import ConfigError
 from wick_graph.events import Event
 from wick_graph.hooks import FilesystemHook, compile_hooks
 from wick_graph.hooks.filesystem import note_store
+from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.messages import Processors
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.runtime.context import AgentSpec, EngineStore, Run
@@ -353,6 +361,66 @@ class Agent(ChainStep):
         """Cancel the running run of a thread; see `cancel`."""
         return await cancel(self._saver(), checked_thread_id(thread_id), ASYNC_BRIDGE)
 
+    def compact(
+        self,
+        thread_id: str,
+        *,
+        messages: int = COMPACTION_MESSAGES,
+        percent: int = COMPACTION_PERCENT,
+        keep: int = COMPACTION_KEEP,
+        model: str | ModelChoice | None = None,
+        force: bool = False,
+    ) -> Compaction:
+        """Summarise the old part of a thread, between two runs; the history stays whole.
+
+        The agent's `SummarizationHook` sends the summary in place of what it covers. If anything
+        fails, nothing changes. If a run goes on, the summary is stored after its end.
+
+        Args:
+            thread_id: The conversation.
+            messages: Summarise if there are more messages behind the last summary.
+            percent: Summarise if they need more of the model's context window.
+            keep: Messages that stay as they are, and with them the calls of their results.
+            model: The model for the summary; the agent's own by default.
+            force: Summarise a shorter thread too.
+
+        Raises:
+            ConfigError: The agent has no `SummarizationHook` or no store with threads.
+        """
+        terms = Terms(messages=messages, percent=percent, keep=keep, force=force)
+        return run_to_end(self._compact(thread_id, SYNC_BRIDGE, terms, model))
+
+    async def acompact(
+        self,
+        thread_id: str,
+        *,
+        messages: int = COMPACTION_MESSAGES,
+        percent: int = COMPACTION_PERCENT,
+        keep: int = COMPACTION_KEEP,
+        model: str | ModelChoice | None = None,
+        force: bool = False,
+    ) -> Compaction:
+        """Summarise the old part of a thread; see `compact`."""
+        terms = Terms(messages=messages, percent=percent, keep=keep, force=force)
+        return await self._compact(thread_id, ASYNC_BRIDGE, terms, model)
+
+    async def _compact(
+        self, thread_id: str, bridge: Bridge, terms: Terms, model: str | ModelChoice | None
+    ) -> Compaction:
+        if self.spec.guest:
+            raise ConfigError(
+                f"{self.name} is a LangGraph graph with a state of its own, which has no summary; "
+                "only an agent's threads can be compacted"
+            )
+        if not any(isinstance(hook, SummarizationHook) for hook in self.hooks):
+            raise ConfigError(
+                f"the agent {self.name} has no SummarizationHook, which sends summaries; "
+                "add one to its hooks"
+            )
+        choice = resolve_model(model) if isinstance(model, str) else model
+        checked = checked_thread_id(thread_id)
+        return await compact(self.graph, self._saver(), checked, bridge, terms, choice)
+
     def close(self) -> None:
         """Close the store, if this agent opened it."""
         if self._owns_store and isinstance(self._store, SqlSaver):
@@ -373,7 +441,7 @@ class Agent(ChainStep):
     def _saver(self) -> EngineStore:
         store = engine_store(self._store)
         if store is None:
-            raise ConfigError("this agent's store knows no runs to cancel; give it a database URL")
+            raise ConfigError("this agent's store knows no runs; give it a database URL")
         return store
 
     def _call(

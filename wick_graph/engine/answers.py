@@ -52,6 +52,7 @@ from wick_graph.messages.base import MARK_KEY, PARTIAL, dated, is_partial
 from wick_graph.messages.validation import UNNAMED
 from wick_graph.runtime.context import EngineStore, Run
 from wick_graph.store import ThreadInfo
+from wick_graph.store.leases import Writer
 
 _NODE: Final = "tools"
 
@@ -444,7 +445,7 @@ async def _saved(saver: BaseCheckpointSaver[Any], config: Any, bridge: Bridge) -
     return await bridge.call(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
 
 
-# --- Writes beside a thread's last checkpoint: failure records, partial replies, finished results.
+# --- Writes beside a thread's last checkpoint: failures, partial replies, summaries, results.
 #
 # A failed run's record, a message of the role `error`, is stored as a write without a task. So the
 # failed step stays open: the run can continue from there, finished calls keep their results, and
@@ -530,13 +531,16 @@ async def _put_beside(
         saved = await _saved(saver, _head(run) if at is None else at, bridge)
         if saved is None:
             return
-        at = langgraph_config.with_configurable(
-            saved.config, **{langgraph_config.WRITER: run.writer}
-        )
-        writes, task = [*_earlier(saved), ("messages", [message])], langgraph_config.NULL_TASK_ID
+        given = beside(saved, ("messages", [message]), run.writer)
         await bridge.uninterruptible(
-            lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
+            lambda: saver.put_writes(*given), lambda: saver.aput_writes(*given)
         )
+
+
+def beside(saved: Any, write: tuple[str, Any], writer: Writer) -> tuple[Any, Any, str]:
+    """Return the arguments of `put_writes` that add a write beside a checkpoint."""
+    at = langgraph_config.with_configurable(saved.config, **{langgraph_config.WRITER: writer})
+    return at, [*_earlier(saved), write], langgraph_config.NULL_TASK_ID
 
 
 async def keep_finished_results(
@@ -590,19 +594,34 @@ def with_records(saved: Any, supersteps: Sequence[Sequence[Any]]) -> Sequence[Se
 
     LangGraph reads writes without a task when a run continues, and drops them at a state update.
     """
+    beside = [] if saved is None else _earlier(saved)
     records = [
         message
-        for channel, value in (() if saved is None else _earlier(saved))
+        for channel, value in beside
         if channel == "messages" and not isinstance(value, Overwrite)
         for message in _listed(value)
     ]
-    if not records or not supersteps or not supersteps[0]:
+    summaries = [value for channel, value in beside if channel == "summary"]
+    if not (records or summaries) or not supersteps or not supersteps[0]:
         return supersteps
     (values, as_node, *rest), *others = supersteps[0]
     if as_node in (END, "__copy__"):  # END applies them itself; a copy restores an earlier head
         return supersteps
-    first = StateUpdate(_joined(records, values), as_node, *rest)
+    if records:
+        values = _joined(records, values)
+    if summaries:
+        values = _with_summary(summaries[-1], values)
+    first = StateUpdate(values, as_node, *rest)
     return [[first, *others], *supersteps[1:]]
+
+
+def _with_summary(summary: Any, values: Any) -> Any:
+    """Put a summary before an update, in any of its forms; the update's own summary wins."""
+    if isinstance(values, Command):
+        return replace(values, update=_with_summary(summary, values.update))
+    if isinstance(values, list | tuple):
+        return [("summary", summary), *values]
+    return {"summary": summary, **(values or {})}
 
 
 def _joined(records: list[Any], values: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,7 +24,7 @@ from wick_graph.constants import (
 )
 from wick_graph.core.request import AGENT, ModelRequest, peek, position, shown, thread_of
 from wick_graph.hooks.prompt_files import escaped, framed, mark_of
-from wick_graph.hooks.protocol import BaseHook, in_place
+from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.messages import RECORD_ROLES, role_label, role_of, text_of
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.models.retry import classify
@@ -34,6 +34,11 @@ from wick_graph.models.retry import classify
 # A summary is `{"text", "upto"}`: it replaces everything up to and including the message with that
 # id. The thread itself never changes.
 
+
+_log: Final = logging.getLogger(__name__)
+
+PURPOSE: Final = "summarize"
+"""The purpose of the model calls that make summaries."""
 
 HEADING: Final = "[Conversation Summary]"
 
@@ -75,9 +80,9 @@ def threshold(window: int) -> int:
     return window * round(CONTEXT_THRESHOLD * 100) // 100
 
 
-def limits(window: int) -> tuple[int, int]:
+def limits(window: int, most: int = SUMMARY_MAX_TOKENS) -> tuple[int, int]:
     """Return the token limit of a summary, and the word limit for its prompt."""
-    tokens = min(SUMMARY_MAX_TOKENS, max(window // 8, 64))
+    tokens = min(most, max(window // 8, 64))
     return tokens, min(SUMMARY_MAX_WORDS, tokens * SUMMARY_MAX_WORDS // SUMMARY_MAX_TOKENS)
 
 
@@ -128,12 +133,19 @@ def without_question(
 
 
 def chunks(
-    old: Sequence[BaseMessage], window: int, chars_per_token: int = CHARS_PER_TOKEN
+    old: Sequence[BaseMessage],
+    window: int,
+    chars_per_token: int = CHARS_PER_TOKEN,
+    *,
+    brief: bool = False,
 ) -> list[str]:
-    """Write old messages as text, in pieces that leave the summariser room to answer."""
+    """Write old messages as text, in pieces that leave the summariser room to answer.
+
+    With `brief`, long arguments and results of all tools are cut, not only those of writes.
+    """
     size = max(int(window * _CHUNK_RATIO) * chars_per_token, 400)
     made: list[str] = []
-    for piece in _pieces(old, size):
+    for piece in _pieces(old, size, brief):
         if made and len(made[-1]) + len(piece) + 2 <= size:
             made[-1] += "\n\n" + piece
         else:
@@ -165,6 +177,50 @@ def question(chunk: str, before: str, mark: str) -> str:
     return f"{known}\n\nUpdate this summary with what comes after it:\n\n{text}"
 
 
+async def summarised(
+    next: Any, asked: Callable[[str, str], ModelRequest], pieces: Sequence[str], text: str
+) -> str:
+    """Summarise the pieces one after the other; return an empty text on failure.
+
+    Args:
+        next: Calls the model.
+        asked: Makes the request for a piece and the summary so far.
+        pieces: What to summarise.
+        text: The summary of what came before.
+    """
+    try:
+        for piece in pieces:
+            text = (await next(asked(piece, text))).text.strip()
+            if not text:
+                break
+    except GraphBubbleUp:
+        raise
+    except Exception as error:
+        _log.warning("the conversation could not be summarised: %s", error)
+        return ""
+    return text
+
+
+def request_for(
+    piece: str,
+    before: str,
+    *,
+    state: Mapping[str, Any],
+    ctx: HookContext,
+    most: tuple[int, int],
+    **settings: Any,
+) -> ModelRequest:
+    """Make the request to the summariser; `most` has its limits of tokens and of words."""
+    tokens, words = most
+    asked = ModelRequest.of(
+        [HumanMessage(question(piece, before, mark_of(PURPOSE, ctx.run_id)))],
+        settings={"max_tokens": tokens, **settings},
+        state=state,
+        ctx=ctx,
+    )
+    return replace(asked.append_system(instructions(words), source=PURPOSE), purpose=PURPOSE)
+
+
 def _block(text: str, upto: str) -> str:
     """Frame a summary as a user message, so that it never weighs like a system prompt."""
     # Derived from a message's id, not from the run's: it stays the same, so the provider's prompt
@@ -189,29 +245,29 @@ def _is_answer(message: BaseMessage) -> bool:
     return isinstance(message, ToolMessage) or role_of(message) in RECORD_ROLES
 
 
-def _pieces(old: Sequence[BaseMessage], size: int) -> Iterator[str]:
+def _pieces(old: Sequence[BaseMessage], size: int, brief: bool) -> Iterator[str]:
     for message in old:
-        text = _written(message)
+        text = _written(message, brief)
         for start in range(0, len(text), size):
             yield text[start : start + size]
 
 
-def _written(message: BaseMessage) -> str:
+def _written(message: BaseMessage, brief: bool) -> str:
     lines = []
     text = text_of(message)
     label = role_label(role_of(message))
     if isinstance(message, ToolMessage):
         label = f"{label} {message.name}" if message.name else label
-        text = _short(text) if message.name in _SHORT_TOOLS else text
+        text = _short(text) if brief or message.name in _SHORT_TOOLS else text
     if text:
         lines.append(f"[{label}]\n{text}")
     if isinstance(message, AIMessage):
-        lines += [_call(call["name"], call["args"]) for call in message.tool_calls]
+        lines += [_call(call["name"], call["args"], brief) for call in message.tool_calls]
     return "\n".join(lines)
 
 
-def _call(name: str, args: Mapping[str, Any]) -> str:
-    if name in _SHORT_TOOLS:
+def _call(name: str, args: Mapping[str, Any], brief: bool) -> str:
+    if brief or name in _SHORT_TOOLS:
         args = {k: _short(v) if isinstance(v, str) else v for k, v in args.items()}
     return f"→ tool_call: {name}({json.dumps(args, ensure_ascii=False, default=str)})"
 
@@ -226,13 +282,8 @@ def _short(text: str) -> str:
 # is made once and outlives the process.
 
 
-PURPOSE: Final = "summarize"
-"""The purpose of this hook's model calls."""
-
 _WORTH: Final = 20
 """Least part of the limit to replace; with less, the next call would summarise again."""
-
-_log: Final = logging.getLogger(__name__)
 
 
 class SummarizationHook(BaseHook):
@@ -332,7 +383,7 @@ class _Work:
         if upto is None or not (refused or self._worth(old)):
             return None
         pieces = chunks(old, self.window, 1 if refused else CHARS_PER_TOKEN)
-        text = await self._written(pieces, seen.summary) if pieces else ""
+        text = await summarised(self.next, self._ask, pieces, seen.summary) if pieces else ""
         return replace(self, known={"text": text, "upto": upto}) if text else None
 
     def _cut(self, rest: Sequence[BaseMessage], keep: int) -> int:
@@ -353,28 +404,8 @@ class _Work:
     def _is_stored(self, message: BaseMessage) -> bool:
         return message.id is not None and position(thread_of(self.request), message.id) is not None
 
-    async def _written(self, pieces: Sequence[str], text: str) -> str:
-        """Summarise the pieces one after the other; return an empty text on failure."""
-        try:
-            for piece in pieces:
-                text = (await self.next(self._ask(piece, text))).text.strip()
-                if not text:
-                    break
-        except GraphBubbleUp:
-            raise
-        except Exception as error:
-            _log.warning("the conversation could not be summarised: %s", error)
-            return ""
-        return text
-
     def _ask(self, piece: str, before: str) -> ModelRequest:
-        tokens, words = limits(self.window)
-        mark = mark_of(PURPOSE, self.request.ctx.run_id)
-        asked = ModelRequest.of(
-            [HumanMessage(question(piece, before, mark))],
-            settings={"max_tokens": tokens},
-            state=self.request.state,
-            ctx=self.request.ctx,
-        )
-        asked = asked.append_system(instructions(words), source=PURPOSE)
-        return replace(asked, purpose=PURPOSE, model=self.model)
+        request = self.request
+        most = limits(self.window)
+        asked = request_for(piece, before, state=request.state, ctx=request.ctx, most=most)
+        return replace(asked, model=self.model)

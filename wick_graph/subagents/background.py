@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import ENGINE_LOOP
+from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import ModelRequest, peek, position
 from wick_graph.core.stopping import PART
 from wick_graph.engine.graph import ChainStep
-from wick_graph.errors import ConfigError, ThreadBusyError, ToolError
+from wick_graph.errors import ConfigError, RunCancelled, ThreadBusyError, ToolError, WickError
 from wick_graph.hooks.protocol import BaseHook, HookContext
 from wick_graph.messages import ToolResult
 from wick_graph.runtime.context import run_of
@@ -49,6 +51,8 @@ _KNOWN: Final = 100
 
 _WIDTH: Final = 100
 
+_log: Final = logging.getLogger(__name__)
+
 _HEADING: Final = "## Background tasks"
 
 _GUIDE: Final = (
@@ -63,6 +67,8 @@ class Note:
 
     id: str
     text: str
+    origin: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Where the conversation was held when they were given, and by whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,9 @@ class Task:
     agent: str
     text: str
     notes: tuple[Note, ...] = field(default=(), compare=False)
+    origin: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Where the conversation was held when it was started, and by whom: a later turn may have
+    another sender, whose rights are not the task's."""
 
 
 def tasks_in(messages: Iterable[BaseMessage]) -> list[Task]:
@@ -84,18 +93,25 @@ def tasks_in(messages: Iterable[BaseMessage]) -> list[Task]:
             asked = {call["id"] or "": call["args"] for call in message.tool_calls}
         elif isinstance(message, ToolMessage) and message.name in (START, UPDATE):
             with suppress(ValueError, KeyError, TypeError):  # it reports an error, not a task
-                _read(asked[message.tool_call_id], json.loads(message.text), found)
+                kept = message.artifact if isinstance(message.artifact, Mapping) else {}
+                origin = kept.get("origin") or {}
+                _read(asked[message.tool_call_id], json.loads(message.text), found, origin)
     return list(found.values())[-_KNOWN:]
 
 
-def _read(args: Mapping[str, Any], said: Mapping[str, Any], found: dict[str, Task]) -> None:
+def _read(
+    args: Mapping[str, Any],
+    said: Mapping[str, Any],
+    found: dict[str, Task],
+    origin: Mapping[str, Any],
+) -> None:
     """Add what a call's result says about tasks."""
     task_id = said["task_id"]
     if "agent" in said:
-        found[task_id] = Task(task_id, args["agent"], args["task"])
+        found[task_id] = Task(task_id, args["agent"], args["task"], origin=origin)
     elif said["accepted"]:
         task = found[task_id]
-        note = Note(said["update_id"], args["instructions"])
+        note = Note(said["update_id"], args["instructions"], origin)
         found[task_id] = replace(task, notes=(*task.notes, note))
 
 
@@ -233,9 +249,69 @@ _CLOSE_SECONDS: Final = 10.0
 
 _LOOK_SECONDS: Final = 2.0
 
+CANCELLED: Final = "Task cancelled during execution"
+
 _OVER: Final = frozenset({"done", "error", "cancelled"})
 
 _ENDS: Final = frozenset({*_OVER, "waiting"})
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What a task needs from the run that started it."""
+
+    by: str
+    """The agent that started it."""
+    thread_id: str | None
+    """The conversation that started it."""
+    path: tuple[str, ...]
+    """The agents from the user's own (exclusive) down to the task's."""
+    rules: Mapping[str, Any]
+    """The approval rules that bind it, as part of its config."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A task that was started, as data that another process can go on with."""
+
+    task: Task
+    home: Home
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Undo `to_json`."""
+        task, home = data["task"], data["home"]
+        notes = tuple(Note(**note) for note in task["notes"])
+        return cls(Task(**{**task, "notes": notes}), Home(**{**home, "path": tuple(home["path"])}))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """A task that has ended, or that waits for an answer."""
+
+    begun: Begun
+    status: str
+    """`done`, `error`, `cancelled` or `waiting`."""
+    text: str
+    """The answer, the error, or the questions."""
+    question: str = ""
+    """The id of the first question, if it waits."""
+
+
+class Watcher(Protocol):
+    """Hears of the tasks of a process. Both methods may be called again for the same task."""
+
+    async def began(self, begun: Begun) -> None:
+        """Keep a task; it starts, or gets more instructions, when this returns."""
+        ...
+
+    async def ended(self, end: TaskEnd) -> None:
+        """Announce the end of a task."""
+        ...
 
 
 class Background(BaseHook):
@@ -257,6 +333,8 @@ class Background(BaseHook):
             raise ConfigError("background tasks need at least one agent, each with a description")
         self._agents: Final = dict(agents)
         self._depth: Final = max_depth
+        self.watcher: Watcher | None = None
+        """Hears of the tasks' beginnings and ends; a host sets it before the first run."""
         self._running: Final[dict[str, Future[Any]]] = {}
         self._handles: Final[set[asyncio.Task[Any]]] = set()
         """The tasks on the engine's loop: a cancelled future is done before its task is."""
@@ -306,11 +384,12 @@ class Background(BaseHook):
         path = langgraph_config.path_of(ctx.config)
         if len(path) >= self._depth:
             raise ToolError("no deeper delegation is allowed here; do the task yourself")
-        task = Task(_id_of(ctx), args["agent"], args["task"])
+        task = Task(_id_of(ctx), args["agent"], args["task"], origin=dict(ctx.origin))
         mine = [known for known in _tasks(ctx) if self._runs(known)]
         if len(mine) >= MAX_TASKS:
             raise ToolError(f"{MAX_TASKS} tasks are running, which is the limit; await some")
-        self._begin(task, ctx)
+        await self._keep(task, ctx)
+        self._begin(task, self._home(task, ctx))
         report = {"task_id": task.id, "agent": task.agent, "status": "running"}
         asked = delegate.request(ctx, task.agent, task.text, task.id)
         return _result(report, ctx, {"messages": [asked]})
@@ -319,17 +398,18 @@ class Background(BaseHook):
         """Report the status of a task, with its output if it has ended."""
         return await self._report(await self._seen(self._find(args["task_id"], ctx), ctx), ctx)
 
-    async def update(self, args: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
+    async def update(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         """Send further instructions to a running task."""
         task = self._find(args["task_id"], ctx)
         report: dict[str, Any] = {"task_id": task.id, "accepted": False}
         seen = await self._seen(task, ctx)
         if seen["status"] in _ENDS:
-            return {**report, "reason": f"the task has ended: {seen['status']}"}
-        note = Note(f"{task.id}/{_hash(ctx, 4)}", args["instructions"])
+            return _result({**report, "reason": f"the task has ended: {seen['status']}"}, ctx, {})
+        note = Note(f"{task.id}/{_hash(ctx, 4)}", args["instructions"], dict(ctx.origin))
         if (reason := await self._on_loop(self._post(task, note))) is not None:
-            return {**report, "reason": reason}
-        return {**report, "accepted": True, "update_id": note.id}
+            return _result({**report, "reason": reason}, ctx, {})
+        await self._keep(replace(task, notes=(*task.notes, note)), ctx)
+        return _result({**report, "accepted": True, "update_id": note.id}, ctx, {})
 
     async def _post(self, task: Task, note: Note) -> str | None:
         """Queue instructions for the task's run, or return why that is impossible."""
@@ -386,7 +466,37 @@ class Background(BaseHook):
         future = self._running.pop(task.id, None)
         if future is not None and not future.done():
             future.cancel()
+        end = TaskEnd(Begun(task, self._home(task, ctx)), "cancelled", CANCELLED)
+        await self._on_loop(self._tell(end))
         return {"task_id": task.id, "status": "cancelled"}
+
+    async def take_up(self, begun: Begun) -> None:
+        """Go on with a task of a process that has died or was closed; tell the watcher its end."""
+        task = begun.task
+        if self._runs(task):
+            return
+        if await self._status(task) == "error":
+            await self._on_loop(self._tell(TaskEnd(begun, "error", await self._error_of(task))))
+        else:
+            self._begin(task, begun.home)
+
+    async def _keep(self, task: Task, ctx: ToolContext) -> None:
+        """Let the watcher keep a task before it starts, so that a crash cannot lose it."""
+        if self.watcher is not None:
+            await self.watcher.began(Begun(task, self._home(task, ctx)))
+
+    async def _tell(self, end: TaskEnd) -> None:
+        """Tell the watcher of an end; what it does not take is found at the next start."""
+        if self.watcher is None:
+            return
+        try:
+            await self.watcher.ended(end)
+        except Exception as error:
+            _log.warning("the end of %s was not announced: %s", end.begun.task.id, error)
+
+    def _home(self, task: Task, ctx: ToolContext) -> Home:
+        path = (*langgraph_config.path_of(ctx.config), task.agent)
+        return Home(ctx.agent, ctx.thread_id, path, brought(self._agents[task.agent], ctx))
 
     # --- the status of a task --------------------------------------------------------------------
 
@@ -395,13 +505,16 @@ class Background(BaseHook):
         report: dict[str, Any] = {"task_id": task.id, "agent": task.agent, "task": task.text}
         status = await self._status(task)
         if status == "error":
-            info = await self._store(task).threads.aget(task.id)
-            return {**report, "status": status, "error": (info and info.last_error) or "it failed"}
+            return {**report, "status": status, "error": await self._error_of(task)}
         if status in ("done", "waiting"):
             return {**report, **_ended(await self._end_of(task, ctx))}
         if status == "running":
-            self._begin(task, ctx)
+            self._begin(task, self._home(task, ctx))
         return {**report, "status": status}
+
+    async def _error_of(self, task: Task) -> str:
+        info = await self._store(task).threads.aget(task.id)
+        return (info and info.last_error) or "it failed"
 
     async def _status(self, task: Task) -> str:
         """Return the status of a task; from the store, unless this process runs it."""
@@ -417,15 +530,15 @@ class Background(BaseHook):
     async def _end_of(self, task: Task, ctx: ToolContext) -> Result | None:
         """Return the result of an ended task; None if further instructions keep it running."""
         if not task.notes:
-            return await self._on_loop(self._work(task, ctx, ()))  # type: ignore[no-any-return]  # what `_work` returns
-        future = self._begin(task, ctx)
+            home = replace(self._home(task, ctx), path=())
+            return await self._on_loop(self._work(task, home))  # type: ignore[no-any-return]  # what `_work` returns
+        future = self._begin(task, self._home(task, ctx))
         done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=_LOOK_SECONDS)
         return future.result() if done else None
 
-    def _begin(self, task: Task, ctx: ToolContext) -> Future[Any]:
+    def _begin(self, task: Task, home: Home) -> Future[Any]:
         if not self._runs(task):
-            path = (*langgraph_config.path_of(ctx.config), task.agent)
-            work = self._work(task, ctx, path)
+            work = self._watched(task, home)
             # in its own context: it does not end with the run that starts it
             context = Context()
             context.run(PART.set, True)
@@ -448,17 +561,37 @@ class Background(BaseHook):
         if mine:
             await asyncio.wait(mine, timeout=_CLOSE_SECONDS - 1)
 
-    async def _work(self, task: Task, ctx: ToolContext, path: tuple[str, ...]) -> Result | None:
+    async def _watched(self, task: Task, home: Home) -> Result | None:
+        """Run a task, and tell the watcher its end.
+
+        A task that is cancelled with its loop tells nothing: the next process goes on with it.
+        """
+        begun = Begun(task, home)
+        try:
+            result = await self._work(task, home)
+        except RunCancelled:
+            await self._tell(TaskEnd(begun, "cancelled", CANCELLED))
+            raise
+        except WickError as error:
+            await self._tell(TaskEnd(begun, "error", REDACTOR.text(str(error))))
+            raise
+        if result is not None:
+            await self._tell(_outcome(begun, result))
+        return result
+
+    async def _work(self, task: Task, home: Home) -> Result | None:
         """Run the child to its end; return the result it already has, if it has ended."""
-        agent, parent = self._agent(task), ctx.thread_id
-        rules = brought(self._agents[task.agent], ctx)
-        config = langgraph_config.with_configurable(None, **{langgraph_config.PATH: path}, **rules)
-        notes = self._notes[task.id] = [Note(task.id, task.text), *task.notes]
+        agent, parent = self._agent(task), home.thread_id
+        config = langgraph_config.with_configurable(
+            None, **{langgraph_config.PATH: home.path}, **home.rules
+        )
+        notes = self._notes[task.id] = [Note(task.id, task.text, task.origin), *task.notes]
         await adopted(agent.store, task.id, parent)
         try:
             for note in notes:  # it may grow meanwhile
+                given = delegate.input_of(note.text, note.origin or task.origin)
                 result = await agent.ainvoke(
-                    note.text, thread_id=task.id, config=config, idempotency_key=note.id
+                    given, thread_id=task.id, config=config, idempotency_key=note.id
                 )
                 if result.stopped_because == "interrupted":
                     break
@@ -544,9 +677,26 @@ class Background(BaseHook):
 
 def _result(report: Mapping[str, Any], ctx: ToolContext, update: Mapping[str, Any]) -> ToolResult:
     text = json.dumps(report, ensure_ascii=False)
+    kept = ctx.name in (START, UPDATE) and ctx.origin
     return ToolResult(
-        tool_call_id=ctx.call_id, name=ctx.name, output=text, update=dict(update) or None
+        tool_call_id=ctx.call_id,
+        name=ctx.name,
+        output=text,
+        update=dict(update) or None,
+        artifact={"origin": dict(ctx.origin)} if kept else None,
     )
+
+
+def _outcome(begun: Begun, result: Result) -> TaskEnd:
+    """Return what to tell of a result."""
+    why = result.stopped_because
+    if why == "interrupted":
+        asked = [one.value for one in result.interrupts]
+        text = json.dumps(asked, default=str, ensure_ascii=False)
+        return TaskEnd(begun, "waiting", text, str(result.interrupts[0].id) if asked else "")
+    if why == "cancelled":
+        return TaskEnd(begun, "cancelled", CANCELLED)
+    return TaskEnd(begun, "done", result.text or f"It gave no answer: it stopped because of {why}.")
 
 
 def _record_of(ended: Mapping[str, Any], ctx: ToolContext) -> BaseMessage | None:

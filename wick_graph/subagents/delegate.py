@@ -16,7 +16,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, ChatMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.types import interrupt
 
@@ -137,6 +137,13 @@ async def adopted(store: Any, thread_id: str, parent: str | None) -> None:
             await store.threads.aadopt(thread_id, parent)
 
 
+def input_of(task: str, origin: Mapping[str, Any]) -> Any:
+    """Return a child's input: the task, and where its parent's conversation is held."""
+    if not origin:
+        return task
+    return {"messages": [HumanMessage(task)], "origin": dict(origin)}
+
+
 @dataclass(frozen=True, slots=True)
 class Child:
     """A child's thread, for one call of its parent."""
@@ -157,15 +164,15 @@ class Child:
             WickError: The child's run failed.
             GraphBubbleUp: The child waits for the user.
         """
-        key = self.ctx.key[:255]
+        key, given = self.ctx.key[:255], input_of(task, self.ctx.origin)
         if run_of(self.ctx.config).resumed:  # a child's progress counts as its parent's
             await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)
         result = await self._run(
             lambda config: self.agent.ainvoke(
-                task, thread_id=self.thread_id, config=config, idempotency_key=key
+                given, thread_id=self.thread_id, config=config, idempotency_key=key
             ),
             lambda config: self.agent.astream(
-                task, thread_id=self.thread_id, config=config, idempotency_key=key
+                given, thread_id=self.thread_id, config=config, idempotency_key=key
             ),
         )
         await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)

@@ -1,0 +1,430 @@
+"""Cron jobs and heartbeats: when they are due, and the loop that hands them over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from wick_graph.config.gateway import CronConfig, HeartbeatConfig
+from wick_graph.errors import ConfigError, WickError
+from wick_graph.gateway.channels.protocol import Receive
+from wick_graph.gateway.mail import Mail
+from wick_graph.gateway.messages import InboundMessage
+
+# --- The times of a job: pure functions over data.
+
+
+ON_TIME_SECONDS: Final = 300.0
+"""How late a time may be noticed by a process that runs; later, it was missed."""
+
+MAX_MADE_UP: Final = 1_000
+"""Missed times of a job that are made up for, the newest."""
+
+MAX_EXPRESSION: Final = 100
+
+_LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
+
+_log: Final = logging.getLogger(__name__)
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """Return a time zone.
+
+    Raises:
+        ConfigError: There is none of this name.
+    """
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ConfigError(
+            f"there is no time zone {name!r:.80}; write one such as Europe/Berlin"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job, its times checked.
+
+    Raises:
+        ConfigError: Its zone, its time or its expression is invalid.
+    """
+
+    name: str
+    config: CronConfig
+    zone: ZoneInfo
+    """The gateway's zone, for a job without one."""
+    made: float = 0.0
+    """When it was made, from which `every` counts; the epoch for a job of the configuration."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """Of the chat that made it; empty for a job of the configuration."""
+    point: float = field(default=0.0, init=False)
+    """The time of `at`."""
+
+    def __post_init__(self) -> None:
+        if self.config.timezone is not None:
+            object.__setattr__(self, "zone", zone_of(self.config.timezone))
+        if self.config.at is not None:
+            object.__setattr__(self, "point", _point(self.config.at, self.zone))
+        elif self.config.every is not None and self.config.every < 60:
+            raise ConfigError("every must be 1m or more")
+        elif self.config.cron is not None:
+            next(_matches(self.config.cron, self.zone, 0.0), None)
+
+    @property
+    def digest(self) -> str:
+        """A hash of its times: a job whose times have changed has missed none."""
+        config = self.config
+        said = (config.at, config.every, config.cron, self.zone.key, self.made)
+        return blake2b(repr(said).encode(), digest_size=8).hexdigest()
+
+
+def _point(text: str, zone: ZoneInfo) -> float:
+    try:
+        given = datetime.fromisoformat(text)
+        return (given if given.tzinfo else given.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{text!r:.80} is no time; write it as 2026-12-24T18:00") from None
+
+
+def _matches(expression: str, zone: ZoneInfo, after: float) -> Iterator[float]:
+    """Yield the times of an expression; a time that a change of the clock skips comes after it.
+
+    The library repeats or skips times at such a change if the minute or the hour begins with a
+    star, so a star that leaves something out is written as a range.
+    """
+    parts = expression.split()
+    if len(parts) != 5 or len(expression) > MAX_EXPRESSION:
+        raise ConfigError(f"{expression!r:.120} does not have the five fields of cron")
+    if parts[1] not in ("*", "*/1"):
+        parts[:2] = [
+            re.sub(r"^\*", f"0-{most}", part) for part, most in zip(parts, (59, 23), strict=False)
+        ]
+    try:
+        sim = CronSim(" ".join(parts), datetime.fromtimestamp(after, zone))
+    except (CronSimError, ValueError) as error:
+        raise ConfigError(f"{expression!r:.120} is no cron expression: {error}") from None
+    last = after
+    for found in sim:
+        if (at := found.timestamp()) > _LATEST:
+            return
+        if at > last:  # two local times may be the same moment
+            last = at
+            yield at
+
+
+def next_times(job: Job, after: float, until: float = _LATEST) -> Iterator[float]:
+    """Yield the times of a job after one moment and up to another, in seconds since 1970."""
+    config = job.config
+    if config.at is not None:
+        found: Iterator[float] = iter([job.point] if job.point > after else [])
+    elif config.every is not None:
+        found = _steps(job.made, config.every, after)
+    else:
+        found = _matches(config.cron or "", job.zone, after)
+    for at in found:
+        if at > until:
+            return
+        yield at
+
+
+def _steps(first: float, every: float, after: float) -> Iterator[float]:
+    count = max(int((after - first) // every), 0)
+    while True:
+        count += 1
+        if (at := first + count * every) > after:
+            yield at
+
+
+def due(job: Job, after: float, watched: float, now: float) -> list[float]:
+    """Return the times of a job that are to be handed over now.
+
+    Args:
+        job: The job.
+        after: The last time that was handed over, or when the job was first seen.
+        watched: Since when this process has looked; earlier times were missed.
+        now: The time.
+    """
+    on_time = max(watched, now - ON_TIME_SECONDS)
+    grace = 0.0 if job.config.missed == "skip" else job.config.grace or 0.0
+    times = deque(next_times(job, max(after, min(on_time, now - grace)), now), maxlen=MAX_MADE_UP)
+    late = [at for at in times if at <= on_time]
+    new = [at for at in times if at > on_time]
+    if job.config.missed == "all":
+        return [*late, *new]
+    return new or (late[-1:] if job.config.missed == "once" else [])
+
+
+# --- Heartbeats.
+
+
+FIRST_BEAT_SECONDS: Final = 60.0
+
+MAX_HEARTBEAT_CHARS: Final = 20_000
+
+SILENT: Final = "HEARTBEAT_OK"
+"""The answer to a heartbeat that is not sent."""
+
+TEMPLATE: Final = f"""# Heartbeat
+
+<!--
+Write below what to look at regularly, one task a line. The agent reads this file at each heartbeat.
+As long as there are only headings and comments, no model is called. An answer of {SILENT} is not
+sent to you.
+-->
+
+-
+"""
+
+_PROMPT: Final = (
+    "This is a heartbeat: nobody has written. HEARTBEAT.md of the owner says:\n\n{text}\n\n"
+    f"Do what is due now. If there is nothing to tell, answer {SILENT} and nothing else."
+)
+
+_FENCE: Final = re.compile(rf"(?:`{{3,}}|~{{3,}})(?!{SILENT})[^\n`]*\n")
+
+_EMPTY_LINE: Final = re.compile(r"#.*|(?:[-*+]|\d+[.)])?\s*(?:\[[ xX]?\])?|-{3,}|\*{3,}|_{3,}|=+")
+
+
+def has_tasks(text: str) -> bool:
+    """Return whether HEARTBEAT.md has more than headings, comments and empty list items."""
+    kept, rest = "", text.removeprefix("\ufeff")
+    while rest:
+        before, _, comment = rest.partition("<!--")
+        kept, rest = kept + before, comment.partition("-->")[2]
+    return not all(_EMPTY_LINE.fullmatch(line.strip()) for line in kept.splitlines())
+
+
+def is_silent(text: str) -> bool:
+    """Return whether an answer is `HEARTBEAT_OK`, however it is wrapped and marked up."""
+    if len(text) > 200:
+        return False
+    bare = re.sub(r"<[^<>]*>|\\", "", re.sub(_FENCE, "", text))
+    return {word.strip("_") for word in re.findall(r"\w+", bare)} - {""} == {SILENT}
+
+
+def hours_of(text: str) -> tuple[int, int]:
+    """Read `08:00-22:00` as minutes of the day.
+
+    Raises:
+        ConfigError: It is not written so.
+    """
+    found = re.fullmatch(r"(\d\d?):([0-5]\d)\s*-\s*(\d\d?):([0-5]\d)", text.strip(), re.ASCII)
+    if found is not None:
+        numbers = [int(part) for part in found.groups()]
+        begin, end = numbers[0] * 60 + numbers[1], numbers[2] * 60 + numbers[3]
+        if begin < 1440 and end <= 1440 and begin != end:
+            return begin, end
+    raise ConfigError(f"{text!r:.80} are no active hours; write them as 08:00-22:00")
+
+
+def is_active(hours: tuple[int, int] | None, zone: ZoneInfo, at: float) -> bool:
+    """Return whether a moment is within the active hours, which may span midnight."""
+    if hours is None:
+        return True
+    local = datetime.fromtimestamp(at, zone)
+    minute, (begin, end) = local.hour * 60 + local.minute, hours
+    return begin <= minute < end if begin < end else minute >= begin or minute < end
+
+
+def read_tasks(workspace: Path) -> str:
+    """Return the text of HEARTBEAT.md; empty if it has no tasks. Make the file if it is missing."""
+    path = workspace / "HEARTBEAT.md"
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(MAX_HEARTBEAT_CHARS + 1)
+    except FileNotFoundError:
+        with suppress(OSError), path.open("x", encoding="utf-8") as file:
+            file.write(TEMPLATE)
+        return ""
+    except OSError as error:
+        _log.warning("HEARTBEAT.md cannot be read: %s", error.strerror)
+        return ""
+    if not has_tasks(text):
+        return ""
+    cut = text[:MAX_HEARTBEAT_CHARS]
+    return cut if cut == text else f"{cut}\n[HEARTBEAT.md goes on; the rest is cut off]"
+
+
+# --- The loop.
+
+
+LOOK_SECONDS: Final = 60.0
+"""Seconds after which the loop looks at the clock and at the jobs, whatever it waits for."""
+
+FALLBACK: Final = "cli:direct"
+"""The chat of a message for the owner's last chat while there is none."""
+
+
+async def wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event, at most so long."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+
+
+class Scheduler:
+    """Hand over cron jobs and heartbeats as messages of the channel `system`.
+
+    Each (job, time) has one native id, so a mailbox keeps one row of it, whichever process, and
+    however often, hands it over.
+
+    Args:
+        mail: The tenant's mailbox; it has the jobs that chats have made.
+        receive: Takes a message, as channels give it.
+        jobs: The jobs of the configuration, by name.
+        heartbeat: The settings of the heartbeat; None for none.
+        workspace: The folder with HEARTBEAT.md.
+        timezone: The zone of jobs without one, and of active hours.
+        clock: Returns the seconds since 1970.
+        wait: Waits until an event, at most so many seconds.
+
+    Raises:
+        ConfigError: A job, a zone or the active hours are invalid.
+    """
+
+    def __init__(
+        self,
+        mail: Mail,
+        receive: Receive,
+        *,
+        jobs: Mapping[str, CronConfig],
+        heartbeat: HeartbeatConfig | None = None,
+        workspace: Path = Path(),
+        timezone: str = "UTC",
+        clock: Callable[[], float] = time.time,
+        wait: Callable[[asyncio.Event, float], Awaitable[None]] = wait_for,
+    ) -> None:
+        self._mail, self._receive, self._clock, self._wait = mail, receive, clock, wait
+        self._zone: Final = zone_of(timezone)
+        self._jobs: Final = [_configured(name, one, self._zone) for name, one in jobs.items()]
+        self._heartbeat: Final = heartbeat
+        hours = heartbeat and heartbeat.active_hours
+        self._hours: Final = hours_of(hours) if hours else None
+        self._workspace: Final = workspace
+        self._changed: Final = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watched: float | None = None
+        self._beat = 0.0
+
+    def changed(self) -> None:
+        """Look at the jobs again; any thread may call it."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def run(self) -> None:
+        """Hand over what is due, until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            try:
+                seconds = await self.look() - self._clock()
+            except WickError as error:
+                _log.warning("jobs wait, since the mailbox cannot be used: %s", error)
+                seconds = LOOK_SECONDS
+            await self._wait(self._changed, min(max(seconds, 0.0), LOOK_SECONDS))
+
+    async def look(self) -> float:
+        """Hand over what is due now, and return when the next is due."""
+        now = self._clock()
+        if self._watched is None:
+            self._watched, self._beat = now, now + FIRST_BEAT_SECONDS
+        seen = await self._mail.run(self._mail.facts, "cron-last/")
+        upcoming = [await self._look_at(job, seen, now) for job in await self._all_jobs()]
+        if self._heartbeat is not None:
+            upcoming.append(await self._look_at_heart(self._heartbeat, now))
+        self._watched = now
+        return min(upcoming, default=_LATEST)
+
+    async def _all_jobs(self) -> list[Job]:
+        made = await self._mail.run(self._mail.facts, "cron/")
+        jobs = [*self._jobs]
+        for key, fact in made.items():
+            try:
+                jobs.append(job_of(key.removeprefix("cron/"), fact, self._zone))
+            except (WickError, ValueError, KeyError, TypeError) as error:
+                _log.warning("the job %s cannot be read and does not run: %s", key, error)
+        return jobs
+
+    async def _look_at(self, job: Job, seen: Mapping[str, Any], now: float) -> float:
+        """Hand over a job's times that are due; return its next one."""
+        key, config, known = f"cron-last/{job.name}", job.config, seen.get(f"cron-last/{job.name}")
+        same = isinstance(known, Mapping) and known.get("is") == job.digest
+        after = job.made or (job.point - 1 if config.at is not None else now)
+        if isinstance(known, Mapping) and same:
+            after = min(known["at"], now)  # the clock may have been set back
+        assert self._watched is not None
+        fired = due(job, after, min(self._watched, now), now)
+        for at in fired:
+            await self._hand_over(job, at)
+        if job.origin and config.at is not None and job.point <= now:
+            await self._mail.run(self._mail.drop_fact, f"cron/{job.name}")
+            await self._mail.run(self._mail.drop_fact, key)
+        elif fired or not same:
+            fact = {"at": fired[-1] if fired else after, "is": job.digest}
+            await self._mail.run(self._mail.put_fact, key, fact)
+        return next(next_times(job, now), _LATEST)
+
+    async def _hand_over(self, job: Job, at: float) -> None:
+        stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        more = {"cron": job.name, "agent": job.config.agent, "origin": dict(job.origin)}
+        await self._give("cron", f"{job.name}/{stamp}", at, job.config.text, job.config.to, more)
+
+    async def _look_at_heart(self, config: HeartbeatConfig, now: float) -> float:
+        """Hand over a heartbeat if one is due; return the time of the next."""
+        every = config.every or 0.0
+        self._beat = min(self._beat, now + every)  # the clock may have been set back
+        if now >= self._beat:
+            text = read_tasks(self._workspace) if is_active(self._hours, self._zone, now) else ""
+            if text:  # the number is the same in two processes
+                more = {"agent": config.agent, "model": config.model}
+                said = _PROMPT.format(text=text)
+                await self._give("heartbeat", str(int(now // every)), now, said, config.to, more)
+            self._beat += ((now - self._beat) // every + 1) * every
+        return self._beat
+
+    async def _give(
+        self, kind: str, name: str, at: float, text: str, to: str | None, more: Mapping[str, Any]
+    ) -> None:
+        chat = to or chat_of(await self._mail.run(self._mail.fact, "last-chat"))
+        given = {key: value for key, value in more.items() if value}
+        message = InboundMessage(
+            channel="system",
+            sender_id=f"{kind}:{name.partition('/')[0]}" if kind == "cron" else kind,
+            chat_id=chat,
+            content=text,
+            session_key=f"{kind}:{name}",
+            metadata={"native_id": f"{kind}/{name}", "sent": at, "kind": kind, **given},
+        )
+        await self._receive(message)
+
+
+def chat_of(fact: Any) -> str:
+    """Return the owner's last chat as `channel:chat_id`."""
+    if not isinstance(fact, Mapping) or not fact.get("channel"):
+        return FALLBACK
+    return f"{fact['channel']}:{fact.get('chat_id', '')}"
+
+
+def job_of(name: str, fact: Mapping[str, Any], zone: ZoneInfo) -> Job:
+    """Make a job of the fact that a chat has left."""
+    config = CronConfig.model_validate(fact["job"])
+    return Job(name, config, zone, float(fact["made"]), fact["origin"])
+
+
+def _configured(name: str, config: CronConfig, zone: ZoneInfo) -> Job:
+    try:
+        return Job(name, config, zone)
+    except ConfigError as error:
+        raise ConfigError(f"cron.{name}: {error}") from None
