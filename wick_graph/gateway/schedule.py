@@ -360,10 +360,11 @@ class Scheduler:
     async def _look_at(self, job: Job, seen: Mapping[str, Any], now: float) -> float:
         """Hand over a job's times that are due; return its next one."""
         key, config, known = f"cron-last/{job.name}", job.config, seen.get(f"cron-last/{job.name}")
-        same = isinstance(known, Mapping) and known.get("is") == job.digest
         after = job.made or (job.point - 1 if config.at is not None else now)
+        same = isinstance(known, Mapping) and known.get("is") == job.digest
         if isinstance(known, Mapping) and same:
-            after = min(known["at"], now)  # the clock may have been set back
+            same = known["at"] <= now  # else the clock was set back
+            after = known["at"] if same else after
         assert self._watched is not None
         fired = due(job, after, min(self._watched, now), now)
         for at in fired:

@@ -110,7 +110,7 @@ def _target(
 
 MAX_PAGE_CHARS: Final = 50_000
 
-MAX_PAGE_BYTES: Final = 5 * 2**20
+MAX_PAGE_BYTES: Final = 2 * 2**20
 
 PAGE_SECONDS: Final = 30.0
 
