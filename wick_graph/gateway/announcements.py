@@ -11,10 +11,10 @@ from langchain_core.messages import BaseMessage
 from wick_graph.core.request import position
 from wick_graph.errors import WickError
 from wick_graph.gateway.channels.protocol import Receive
-from wick_graph.gateway.mail import Mail
 from wick_graph.gateway.messages import InboundMessage
 from wick_graph.gateway.schedule import FALLBACK
 from wick_graph.hooks.prompt_files import one_line
+from wick_graph.store.mailbox import Mailbox
 from wick_graph.subagents.background import Background, Begun, TaskEnd
 from wick_graph.subagents.delegate import response_id
 from wick_graph.tools.result import framed
@@ -40,22 +40,22 @@ class TaskWatch:
     Assign it to `watcher` of the loaded agents before the first one is made.
 
     Args:
-        mail: The tenant's mailbox.
+        mailbox: The tenant's mailbox.
         receive: Takes an announcement, as channels give messages.
     """
 
-    def __init__(self, mail: Mail, receive: Receive) -> None:
-        self._mail, self._receive = mail, receive
+    def __init__(self, mailbox: Mailbox, receive: Receive) -> None:
+        self._mailbox, self._receive = mailbox, receive
 
     async def began(self, begun: Begun) -> None:
         """Keep a task before it starts."""
-        await self._mail.run(self._mail.put_fact, f"task/{begun.task.id}", begun.to_json())
+        await self._mailbox.run(self._mailbox.put_fact, f"task/{begun.task.id}", begun.to_json())
 
     async def ended(self, end: TaskEnd) -> None:
         """Announce an end; one that waits for an answer is kept until it ends."""
         await self._receive(announcement(end))
         if end.status != "waiting":
-            await self._mail.run(self._mail.drop_fact, f"task/{end.begun.task.id}")
+            await self._mailbox.run(self._mailbox.drop_fact, f"task/{end.begun.task.id}")
 
     async def announce_unseen(self, agents: Mapping[str, Any]) -> None:
         """Go on with the tasks whose ends nobody has announced; call it at the start, and again.
@@ -65,7 +65,7 @@ class TaskWatch:
         Args:
             agents: The agents by name.
         """
-        for key, fact in (await self._mail.run(self._mail.facts, "task/")).items():
+        for key, fact in (await self._mailbox.run(self._mailbox.facts, "task/")).items():
             try:
                 begun = Begun.from_json(fact)
                 agent = agents[begun.home.by]

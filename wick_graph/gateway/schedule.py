@@ -21,8 +21,8 @@ from cronsim import CronSim, CronSimError
 from wick_graph.config.gateway import CronConfig, HeartbeatConfig
 from wick_graph.errors import ConfigError, WickError
 from wick_graph.gateway.channels.protocol import Receive
-from wick_graph.gateway.mail import Mail
 from wick_graph.gateway.messages import InboundMessage
+from wick_graph.store.mailbox import Mailbox
 
 # --- The times of a job: pure functions over data.
 
@@ -281,7 +281,7 @@ class Scheduler:
     however often, hands it over.
 
     Args:
-        mail: The tenant's mailbox; it has the jobs that chats have made.
+        mailbox: The tenant's mailbox; it has the jobs that chats have made.
         receive: Takes a message, as channels give it.
         jobs: The jobs of the configuration, by name.
         heartbeat: The settings of the heartbeat; None for none.
@@ -296,7 +296,7 @@ class Scheduler:
 
     def __init__(
         self,
-        mail: Mail,
+        mailbox: Mailbox,
         receive: Receive,
         *,
         jobs: Mapping[str, CronConfig],
@@ -306,7 +306,7 @@ class Scheduler:
         clock: Callable[[], float] = time.time,
         wait: Callable[[asyncio.Event, float], Awaitable[None]] = wait_for,
     ) -> None:
-        self._mail, self._receive, self._clock, self._wait = mail, receive, clock, wait
+        self._mailbox, self._receive, self._clock, self._wait = mailbox, receive, clock, wait
         self._zone: Final = zone_of(timezone)
         self._jobs: Final = [_configured(name, one, self._zone) for name, one in jobs.items()]
         self._heartbeat: Final = heartbeat
@@ -340,7 +340,7 @@ class Scheduler:
         now = self._clock()
         if self._watched is None:
             self._watched, self._beat = now, now + FIRST_BEAT_SECONDS
-        seen = await self._mail.run(self._mail.facts, "cron-last/")
+        seen = await self._mailbox.run(self._mailbox.facts, "cron-last/")
         upcoming = [await self._look_at(job, seen, now) for job in await self._all_jobs()]
         if self._heartbeat is not None:
             upcoming.append(await self._look_at_heart(self._heartbeat, now))
@@ -348,7 +348,7 @@ class Scheduler:
         return min(upcoming, default=_LATEST)
 
     async def _all_jobs(self) -> list[Job]:
-        made = await self._mail.run(self._mail.facts, "cron/")
+        made = await self._mailbox.run(self._mailbox.facts, "cron/")
         jobs = [*self._jobs]
         for key, fact in made.items():
             try:
@@ -360,20 +360,21 @@ class Scheduler:
     async def _look_at(self, job: Job, seen: Mapping[str, Any], now: float) -> float:
         """Hand over a job's times that are due; return its next one."""
         key, config, known = f"cron-last/{job.name}", job.config, seen.get(f"cron-last/{job.name}")
-        same = isinstance(known, Mapping) and known.get("is") == job.digest
         after = job.made or (job.point - 1 if config.at is not None else now)
+        same = isinstance(known, Mapping) and known.get("is") == job.digest
         if isinstance(known, Mapping) and same:
-            after = min(known["at"], now)  # the clock may have been set back
+            same = known["at"] <= now  # else the clock was set back
+            after = known["at"] if same else after
         assert self._watched is not None
         fired = due(job, after, min(self._watched, now), now)
         for at in fired:
             await self._hand_over(job, at)
         if job.origin and config.at is not None and job.point <= now:
-            await self._mail.run(self._mail.drop_fact, f"cron/{job.name}")
-            await self._mail.run(self._mail.drop_fact, key)
+            await self._mailbox.run(self._mailbox.drop_fact, f"cron/{job.name}")
+            await self._mailbox.run(self._mailbox.drop_fact, key)
         elif fired or not same:
             fact = {"at": fired[-1] if fired else after, "is": job.digest}
-            await self._mail.run(self._mail.put_fact, key, fact)
+            await self._mailbox.run(self._mailbox.put_fact, key, fact)
         return next(next_times(job, now), _LATEST)
 
     async def _hand_over(self, job: Job, at: float) -> None:
@@ -397,7 +398,7 @@ class Scheduler:
     async def _give(
         self, kind: str, name: str, at: float, text: str, to: str | None, more: Mapping[str, Any]
     ) -> None:
-        chat = to or chat_of(await self._mail.run(self._mail.fact, "last-chat"))
+        chat = to or chat_of(await self._mailbox.run(self._mailbox.fact, "last-chat"))
         given = {key: value for key, value in more.items() if value}
         message = InboundMessage(
             channel="system",

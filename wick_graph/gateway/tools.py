@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from hashlib import blake2b
 from itertools import islice, pairwise
 from typing import Any, Final
@@ -18,10 +17,10 @@ from pydantic import ValidationError
 
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import ConfigError, ToolError, WickError
-from wick_graph.gateway.mail import Mail
 from wick_graph.gateway.messages import INTERNAL, OutboundMessage
 from wick_graph.gateway.schedule import Job, job_of, next_times, zone_of
 from wick_graph.hooks.prompt_files import one_line
+from wick_graph.store.mailbox import Draft, Mailbox
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import framed
@@ -35,14 +34,14 @@ MAX_MESSAGE_CHARS: Final = 20_000
 _NO_TARGET: Final = "No target channel/chat specified"
 
 
-def message_tool(mail: Mail, channels: Mapping[str, ChannelConfig]) -> FuncTool[..., Any]:
+def message_tool(mailbox: Mailbox, channels: Mapping[str, ChannelConfig]) -> FuncTool[..., Any]:
     """Make the tool `message`, which queues a message to the chat of the conversation.
 
     A sub-agent's message goes to the chat of the agent that asked it. Another chat is reached only
     if `send_to` of its channel names it, and by no turn that reads texts of untrusted senders.
 
     Args:
-        mail: The tenant's mailbox.
+        mailbox: The tenant's mailbox.
         channels: The channels of the configuration.
     """
 
@@ -54,12 +53,13 @@ def message_tool(mail: Mail, channels: Mapping[str, ChannelConfig]) -> FuncTool[
             raise ToolError(f"content has more than {MAX_MESSAGE_CHARS:,} characters; shorten it")
         channel, chat_id = _target(args, ctx.origin, channels)
         made = OutboundMessage(channel=channel, chat_id=chat_id, content=content)
-        queue = partial(mail.queue, f"message/{ctx.key}", made, turn=ctx.run_id)
+        chat = f"{channel}:{chat_id}"
+        draft = Draft(key=f"message/{ctx.key}", chat=chat, message=made.to_json())
         try:
-            await mail.run(queue)
+            await mailbox.run(mailbox.queue, draft, turn=ctx.run_id or "")
         except WickError as error:
             raise ToolError(f"sending message: {error}") from None
-        return f"Message sent to {channel}:{chat_id}"
+        return f"Message sent to {chat}"
 
     text = {"type": "string"}
     return FuncTool(
@@ -110,7 +110,7 @@ def _target(
 
 MAX_PAGE_CHARS: Final = 50_000
 
-MAX_PAGE_BYTES: Final = 5 * 2**20
+MAX_PAGE_BYTES: Final = 2 * 2**20
 
 PAGE_SECONDS: Final = 30.0
 
@@ -234,7 +234,7 @@ _CRON_PARAMETERS: Final = {
 
 
 def cron_tool(
-    mail: Mail,
+    mailbox: Mailbox,
     timezone: str = "UTC",
     *,
     changed: Callable[[], None] = lambda: None,
@@ -243,7 +243,7 @@ def cron_tool(
     """Make the tool `cron`, which plans jobs of the conversation's chat, at most twenty.
 
     Args:
-        mail: The tenant's mailbox, which keeps the jobs.
+        mailbox: The tenant's mailbox, which keeps the jobs.
         timezone: The zone of times without one.
         changed: Called after a change, so that the scheduler looks at its jobs.
         clock: Returns the seconds since 1970.
@@ -257,16 +257,16 @@ def cron_tool(
             raise ToolError("this conversation has no chat that a job could write to")
         chat = f"{_hash(channel, chat_id)}."
         if args["action"] == "list":
-            return _listed(await mail.run(mail.facts, f"cron/{chat}"), chat, zone, clock())
+            return _listed(await mailbox.run(mailbox.facts, f"cron/{chat}"), chat, zone, clock())
         name = chat + (args.get("name") or f"job-{_hash(ctx.key)[:6]}")
         if args["action"] == "remove":
-            done = await mail.run(_remove, mail, name)
+            done = await mailbox.run(_remove, mailbox, name)
         else:
             job = {key: args[key] for key in ("text", *_WHEN) if args.get(key)}
             job |= {"to": f"{channel}:{chat_id}"}
             fact = {"job": job, "origin": origin, "made": clock(), "call": ctx.key}
             checked = _checked(name, fact, zone, clock())
-            done = await mail.run(_add, mail, checked, fact, chat, clock())
+            done = await mailbox.run(_add, mailbox, checked, fact, chat, clock())
         changed()
         return done
 
@@ -316,23 +316,23 @@ def _least(job: Job, now: float) -> float:
     return min((after - before for before, after in pairwise(times)), default=MIN_SECONDS)
 
 
-def _add(mail: Mail, job: Job, fact: Mapping[str, Any], chat: str, now: float) -> str:
+def _add(mailbox: Mailbox, job: Job, fact: Mapping[str, Any], chat: str, now: float) -> str:
     """Write a job, in the store's thread, where no other call comes between."""
-    known, key = mail.facts(f"cron/{chat}"), f"cron/{job.name}"
+    known, key = mailbox.facts(f"cron/{chat}"), f"cron/{job.name}"
     name = job.name.removeprefix(chat)
     if key in known and known[key].get("call") != fact["call"]:
         raise ToolError(f"this chat has a job {name}; remove it first, or take another name")
     if key not in known and len(known) >= MAX_JOBS:
         raise ToolError(f"this chat has {MAX_JOBS} jobs, which is the limit; remove one")
-    mail.put_fact(key, fact)
+    mailbox.put_fact(key, fact)
     return f"The job {name} is planned; it runs next at {_next(job, now)}"
 
 
-def _remove(mail: Mail, name: str) -> str:
-    if mail.fact(f"cron/{name}") is None:
+def _remove(mailbox: Mailbox, name: str) -> str:
+    if mailbox.fact(f"cron/{name}") is None:
         raise ToolError("this chat has no such job; list its jobs")
-    mail.drop_fact(f"cron/{name}")
-    mail.drop_fact(f"cron-last/{name}")
+    mailbox.drop_fact(f"cron/{name}")
+    mailbox.drop_fact(f"cron-last/{name}")
     return "The job is removed"
 
 
