@@ -1,8 +1,8 @@
 """Who may write, and with which rights: admission, pairing, limits, roles.
 
 A sender is known by the platform's id alone: names can be changed. Without a configuration and
-without pairing no sender is answered. Each turn has the lowest role of all senders whose texts are
-in its thread, and `RoleHook` holds the tools to it.
+without pairing no sender is answered. Each turn has the lowest role of all senders with a
+text in its thread, and `RoleHook` holds the tools to it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _IDS: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
 """By type of channel: the form of a sender's id, in words too."""
 
 _UNTRUSTED: Final = frozenset({"http", "email"})
-"""Types of channels whose texts are data unless the configuration says otherwise."""
+"""Types of channels with texts that are data unless the configuration says otherwise."""
 
 
 def lowest(*roles: object) -> Role:
@@ -81,7 +81,7 @@ def same_code(given: str, code: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What becomes of a message: it has a role, or it was refused for a reason."""
+    """The decision about a message: it has a role, or it was refused for a reason."""
 
     role: Role | Literal[""] = ""
     refused: str = ""
@@ -140,7 +140,7 @@ def admit(
     if role is not None:
         low = strangers or meta.get("forwarded")
         return Admission(lowest(role, "untrusted") if low else role)
-    if strangers or meta.get("group") is not False:  # only a person who asks is told of a code
+    if strangers or meta.get("group") is not False:  # a code is for a person alone
         return Admission(refused="unknown")
     return Admission(refused="unknown", reply=_offered(message, facts, now))
 
@@ -353,7 +353,7 @@ def sender_facts(message: InboundMessage, role: Role) -> dict[str, Any]:
 
 
 def role_in(state: Mapping[str, Any]) -> Role:
-    """Return the lowest role of all whose texts are in a thread; untrusted without an origin."""
+    """Return the lowest role of all with a text in a thread; untrusted without an origin."""
     origin, kept = peek(state, "origin") or {}, peek(state, "middleware") or {}
     role = lowest(origin.get("role"), kept.get(_FLOOR, "owner"))
     for message in peek(state, "messages") or ():
@@ -364,7 +364,7 @@ def role_in(state: Mapping[str, Any]) -> Role:
 
 
 class RoleHook(BaseHook):
-    """Hold the tools of a thread to the lowest role of all whose texts are in it.
+    """Hold the tools of a thread to the lowest role of all with a text in it.
 
     The role goes into `origin` when a turn begins, so that tools, later hooks and sub-agents see
     it; it never rises again in a thread. Place it first among the gateway's hooks, in each agent.

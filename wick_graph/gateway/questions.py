@@ -1,6 +1,6 @@
 """Approvals in chats: a question with two buttons, and the decision of an owner.
 
-A code stands for one question about one call, by its hash. It counts once, from an owner, and for
+A code belongs to one question about one call, by its hash. It counts once, from an owner, and for
 24 hours; then the call is rejected. The engine checks the hash again when the thread goes on.
 """
 
