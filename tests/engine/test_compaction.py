@@ -21,7 +21,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState, StateGraph
 
 from tests.support.postgres import connected
-from wick_graph import Agent, BaseHook, tool
+from wick_graph import Agent, BaseHook, SqlSaver, tool
 from wick_graph.debug import DebugSession
 from wick_graph.engine import compaction
 from wick_graph.engine.compaction import Compaction, Terms, place_of_cut
@@ -31,6 +31,7 @@ from wick_graph.hooks import ApprovalHook
 from wick_graph.hooks.approvals import Approve
 from wick_graph.hooks.summarization import SummarizationHook, parts
 from wick_graph.messages import estimate_tokens
+from wick_graph.store.maintenance import export_thread, import_thread, repair
 from wick_graph.store.schema import metadata
 from wick_graph.store.verify import verify
 from wick_graph.testing import Lane, ScriptedModel, When, call, calls, error, respond
@@ -563,6 +564,25 @@ def test_a_debugger_and_a_fork_read_it(url: str) -> None:
         assert summary(agent)["text"] == text
         last = [m.text for m in agent.graph.get_state(AT).values["messages"]][-1]
         assert last == "Otherwise."
+
+
+def test_copies_of_the_thread_and_fewer_checkpoints_keep_it(file: str, tmp_path: Path) -> None:
+    with agent_of(file) as agent:
+        agent.invoke("FACT-0", thread_id="t")
+        talk(agent, 10)
+        agent.compact("t")
+        agent.threads.keep_latest("t", 1)
+        agent.compact("t", force=True, keep=1)
+        kept = summary(agent)
+        export_thread(agent.store, "t", tmp_path / "t.db")  # type: ignore[arg-type]
+    copies = [f"sqlite:///{tmp_path}/{name}.db" for name in ("imported", "repaired")]
+    with SqlSaver.from_url(copies[0]) as saver:
+        import_thread(saver, tmp_path / "t.db")
+        assert verify(saver).is_whole
+    repair(file, copies[1])
+    for url in copies:
+        with agent_of(url) as agent:
+            assert summary(agent) == kept != {}
 
 
 # --- what it refuses -----------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def test_calls_stay_with_their_results_and_the_question_stays(door: Door) -> Non
     assert [m.type for m in main.messages] == ["human", "human", "ai", "tool", "tool", "tool"]
     assert main.messages[1].text == "QUESTION"
     assert main.messages[2].id == "a7"
-    assert "QUESTION" not in sent(model, "summarize")[0].messages[-1].text
+    assert "QUESTION" in sent(model, "summarize")[0].messages[-1].text, "later turns need it"
 
 
 def test_system_messages_at_the_head_of_a_thread_stay_there(door: Door) -> None:
@@ -419,3 +419,20 @@ def test_a_loop_that_grows_is_summarised_on_its_way(door: Door) -> None:
         assert any(m.text == "Read it all" for m in asked.messages)
         ids = [c["id"] for m in asked.messages if isinstance(m, AIMessage) for c in m.tool_calls]
         assert ids == [m.tool_call_id for m in asked.messages if isinstance(m, ToolMessage)]
+
+
+def test_a_question_that_is_summarised_in_its_turn_is_known_in_the_next_one(door: Door) -> None:
+    """While it is open it is shown as it is; afterwards only the summary tells of it."""
+    steps = [call("look"), call("look"), call("look"), "done", "And more."]
+    model = model_of(steps, "SHORT", each=20)
+
+    def look() -> str:
+        """Look."""
+        return "r" * 1_500
+
+    agent = agent_of(model, tools=[look])
+    door(agent, "My name is Ann. Look.", thread_id="t")
+    door(agent, "Who am I?", thread_id="t")
+    asked = "".join(c.messages[-1].text for c in sent(model, "summarize"))
+    shown = "".join(m.text for m in sent(model)[-1].messages)
+    assert "My name is Ann" in asked + shown

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, Strict, WithJsonSchema, model_validator
 
 from wick_graph.config.fields import Block, Duration, Text, Texts
 
@@ -13,6 +13,50 @@ Memory = Literal["owner", "sender", "chat"]
 Busy = Literal["queue", "collect", "interrupt"]
 
 Missed = Literal["skip", "once", "all"]
+
+
+def _as_text(given: Any) -> Any:
+    return str(given) if type(given) is int else given
+
+
+Ids = Annotated[
+    tuple[
+        Annotated[
+            Text,
+            BeforeValidator(_as_text),
+            WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]}),
+        ],
+        ...,
+    ],
+    Strict(False),
+]
+"""Ids of a platform; numbers may stand without quotes."""
+
+SAFE_TOOLS: Final = (
+    *("add", "calculate", "glob", "grep", "internet_search", "list_skills", "ls", "message"),
+    *("read_file", "request_user_input", "web_fetch", "write_todos"),
+)
+"""Tools that may be called while texts of untrusted senders are read."""
+
+
+class RolesConfig(Block):
+    """Which tools each role may call: names and patterns; one with `!` before it excludes."""
+
+    owner: Texts = ("*",)
+    user: Texts = ("*", "!execute")
+    untrusted: Texts = SAFE_TOOLS
+
+
+class LimitsConfig(Block):
+    """How much one sender may use; the owner's turns are not limited."""
+
+    turns_per_day: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_day: Annotated[int, Field(ge=1)] | None = None
+    messages_per_minute: Annotated[int, Field(ge=1)] = 30
+    """More of one sender are dropped, the owner's too."""
+    alone: Annotated[int, Field(ge=1)] = 10
+    """Messages of a chat in an hour, in a row without one of a trusted sender, that are answered:
+    two machines would answer each other forever."""
 
 
 class HeartbeatConfig(Block):
@@ -68,6 +112,8 @@ class GatewayConfig(Block):
     """Whether a finished background task wakes its conversation, or is only logged."""
     heartbeat: HeartbeatConfig | None = None
     compaction: CompactionConfig | None = Field(default_factory=CompactionConfig)
+    roles: RolesConfig = Field(default_factory=RolesConfig)
+    limits: LimitsConfig = Field(default_factory=LimitsConfig)
     default_response: Text = "I've completed processing but have no response to give."
     """The answer if a turn ends without one."""
     drain: Duration = 30.0
@@ -81,16 +127,16 @@ class ChannelConfig(Block):
     """`telegram`, `http`, or the name of an entry point; the channel's own name by default."""
     agent: Text | None = None
     """The agent behind this channel; the gateway's by default."""
-    owner: Texts = ()
+    owner: Ids = ()
     """Ids of senders with all rights."""
-    allow_from: Texts = ()
-    """Ids of other senders that are answered; empty for nobody."""
-    untrusted: bool = False
-    """Whether all its senders are strangers whose texts are data: webhooks, mail."""
+    allow_from: Ids = ()
+    """Ids of other senders that are answered; without any, only the owner and paired people are."""
+    untrusted: bool | None = None
+    """Whether the texts of all its senders are data: by default those of `http` and `email`."""
     busy: Busy = "queue"
     """What becomes of a message that comes during a turn: it waits, is joined with others that
     wait, or interrupts the turn."""
-    send_to: Texts = ()
+    send_to: Ids = ()
     """Chats of this channel that the message tool may write to beside the origin."""
     token: SecretStr | None = None
     """The platform's token."""

@@ -122,16 +122,6 @@ def kept(count: int) -> int:
     return max(KEEP_MIN_MESSAGES, int(count * KEEP_RATIO))
 
 
-def without_question(
-    old: Sequence[BaseMessage], recent: Sequence[BaseMessage]
-) -> list[BaseMessage]:
-    """Return what to summarise of an old part: all but an open question of the user."""
-    if any(map(_is_user, recent)):
-        return list(old)
-    last = next((m for m in reversed(old) if _is_user(m)), None)
-    return [m for m in old if m is not last]
-
-
 def chunks(
     old: Sequence[BaseMessage],
     window: int,
@@ -378,8 +368,8 @@ class _Work:
         """
         seen = self.parts()
         at = self._cut(seen.rest, KEEP_MIN_MESSAGES if refused else kept(len(seen.rest)))
-        old = without_question(seen.rest[:at], seen.rest[at:])
-        upto = next((m.id for m in reversed(seen.rest[:at]) if self._is_stored(m)), None)
+        old = seen.rest[:at]
+        upto = next((m.id for m in reversed(old) if self._is_stored(m)), None)
         if upto is None or not (refused or self._worth(old)):
             return None
         pieces = chunks(old, self.window, 1 if refused else CHARS_PER_TOKEN)

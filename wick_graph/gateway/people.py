@@ -1,0 +1,433 @@
+"""Who may write, and with which rights: admission, pairing, limits, roles.
+
+A sender is known by the platform's id alone: names can be changed. Without a configuration and
+without pairing no sender is answered. Each turn has the lowest role of all senders with a
+text in its thread, and `RoleHook` holds the tools to it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from langchain_core.messages import AIMessage, HumanMessage
+
+from wick_graph.config.gateway import ChannelConfig, LimitsConfig, RolesConfig
+from wick_graph.core.request import ModelRequest, peek
+from wick_graph.errors import ConfigError, ToolError
+from wick_graph.expressions import glob_match
+from wick_graph.gateway.messages import INTERNAL, InboundMessage
+from wick_graph.hooks.prompt_files import one_line
+from wick_graph.hooks.protocol import BaseHook, HookContext, Verdict, in_place
+from wick_graph.messages import ToolCall
+from wick_graph.store.mailbox import Mailbox, hashed
+from wick_graph.tools.result import failure
+from wick_graph.tracing import audit
+
+Role = Literal["owner", "user", "untrusted"]
+
+ROLES: Final[tuple[Role, ...]] = ("untrusted", "user", "owner")
+"""The roles, the lowest first."""
+
+CODE_SIGNS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+"""Letters and digits that look like no other; 32 of them."""
+
+CODE_LENGTH: Final = 8
+
+CODE_SECONDS: Final = 3_600.0
+
+MOST_CODES: Final = 3
+"""Open codes of one channel."""
+
+_NAME_CHARS: Final = 60
+
+_TEXT: Final = re.compile(r"(?![@*])\S{1,128}")
+
+_IDS: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
+    "telegram": (re.compile(r"[1-9][0-9]{0,19}"), "the number of the account"),
+    "discord": (re.compile(r"[1-9][0-9]{0,19}"), "the number of the account"),
+    "slack": (re.compile(r"[UW][A-Z0-9]{2,20}"), "the id of the member, such as U0123ABCD"),
+    "email": (re.compile(r"[^@\s]+@[^@\s]+"), "the address"),
+}
+"""By type of channel: the form of a sender's id, in words too."""
+
+_UNTRUSTED: Final = frozenset({"http", "email"})
+"""Types of channels with texts that are data unless the configuration says otherwise."""
+
+
+def lowest(*roles: object) -> Role:
+    """Return the lowest of some roles; anything else counts as untrusted."""
+    return ROLES[min((ROLES.index(one) if one in ROLES else 0 for one in roles), default=0)]
+
+
+def new_code(length: int = CODE_LENGTH) -> str:
+    """Make a code that cannot be guessed."""
+    return "".join(secrets.choice(CODE_SIGNS) for _ in range(length))
+
+
+def same_code(given: str, code: str) -> bool:
+    """Compare what a person typed with a code; the time tells nothing of the code."""
+    typed = re.sub(r"[\s-]", "", given[:64]).upper()
+    return hmac.compare_digest(typed.encode("utf-8", "replace"), code.encode())
+
+
+# --- Admission.
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The decision about a message: it has a role, or it was refused for a reason."""
+
+    role: Role | Literal[""] = ""
+    refused: str = ""
+    """The reason: `bot`, `edited`, `channel_post`, `sender`, `channel`, `unknown`."""
+    reply: str = ""
+    """The answer to a sender that was refused; empty for none."""
+
+
+def check_people(name: str, config: ChannelConfig) -> None:
+    """Check the ids of a channel's configuration.
+
+    Raises:
+        ConfigError: One is no id, or the channel cannot be trusted.
+    """
+    kind = config.type or name
+    form, what = _IDS.get(kind, (_TEXT, "the id that the platform gives the sender"))
+    for key, ids in (("owner", config.owner), ("allow_from", config.allow_from)):
+        for one in ids:
+            if not form.fullmatch(one):
+                raise ConfigError(
+                    f"channels.{name}.{key}: {one!r:.80} is no id of a sender, and names can be "
+                    f"changed by anyone; give {what}"
+                )
+    if kind == "email" and config.untrusted is False:
+        raise ConfigError(
+            f"channels.{name}.untrusted: the sender of a mail can be forged; leave it out"
+        )
+
+
+def admit(
+    message: InboundMessage, config: ChannelConfig | None, facts: Mailbox, now: float
+) -> Admission:
+    """Decide whether a message is answered, and with which role.
+
+    An unknown sender of a direct chat gets a code, with which the owner can admit them. The person
+    at the terminal is the owner.
+
+    Args:
+        message: The message.
+        config: Its channel's configuration; None for a channel of the gateway itself.
+        facts: The tenant's facts.
+        now: Seconds since 1970.
+    """
+    if message.channel == "cli":
+        return Admission("owner")
+    if config is None or message.channel in INTERNAL:
+        return Admission(refused="channel")
+    meta = message.metadata
+    for reason in ("bot", "edited", "channel_post"):
+        if meta.get(reason):
+            return Admission(refused=reason)
+    if not message.sender_id:
+        return Admission(refused="sender")
+    strangers = is_untrusted(message.channel, config)
+    role = _role_of(message, config, facts)
+    if role is not None:
+        low = strangers or meta.get("forwarded")
+        return Admission(lowest(role, "untrusted") if low else role)
+    if strangers or meta.get("group") is not False:  # a code is for a person alone
+        return Admission(refused="unknown")
+    return Admission(refused="unknown", reply=_offered(message, facts, now))
+
+
+def is_untrusted(name: str, config: ChannelConfig) -> bool:
+    """Return whether the texts of all senders of a channel are data."""
+    default = (config.type or name) in _UNTRUSTED
+    return default if config.untrusted is None else config.untrusted
+
+
+def _role_of(message: InboundMessage, config: ChannelConfig, facts: Mailbox) -> Role | None:
+    if message.sender_id in config.owner:
+        return "owner"
+    if message.sender_id in config.allow_from:
+        return "user"
+    found = facts.fact(_person_key(message.channel, message.sender_id))
+    return None if found is None else lowest(found.get("role"))
+
+
+# --- Pairing: an unknown sender gets a code, and the owner admits who has told it.
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A sender that was paired, or asks to be."""
+
+    channel: str
+    sender_id: str
+    name: str
+    """As the sender calls itself; anyone can take any name."""
+    at: float
+    """When it was paired; of one that asks: when the code ends."""
+    role: Role = "user"
+    code: str = ""
+
+
+def _person_key(channel: str, sender: str) -> str:
+    return f"person/{hashed(channel, sender)}"
+
+
+def _offered(message: InboundMessage, facts: Mailbox, now: float) -> str:
+    """Return the text with a new code; empty if the sender has one, or there are too many."""
+    key, code, sender = f"pair/{message.channel}", new_code(), message.sender_id
+    name = one_line(str(message.metadata.get("sender_name") or ""), _NAME_CHARS)
+    mine = {"code": code, "sender": sender, "name": name, "until": now + CODE_SECONDS}
+
+    def with_mine(data: Any) -> dict[str, Any]:
+        live = _live(data, now)
+        full = len(live) >= MOST_CODES or any(one["sender"] == sender for one in live)
+        return {"channel": message.channel, "open": live if full else [*live, mine]}
+
+    if mine not in with_mine(facts.fact(key))["open"]:  # it needs no write
+        return ""
+    if mine not in facts.change_fact(key, with_mine)["open"]:
+        return ""
+    return (
+        f"I do not know you yet. Tell the owner this code: {code}. It is valid for an hour; "
+        "until then I read nothing that you send."
+    )
+
+
+def _live(data: Any, now: float) -> list[dict[str, Any]]:
+    return [one for one in (data or {}).get("open") or () if one["until"] > now]
+
+
+def asking(facts: Mailbox, now: float) -> list[Person]:
+    """List the senders that wait to be paired."""
+    return [
+        Person(data["channel"], one["sender"], one["name"], one["until"], code=one["code"])
+        for data in facts.facts("pair/").values()
+        for one in _live(data, now)
+    ]
+
+
+def paired(facts: Mailbox) -> list[Person]:
+    """List the senders that were paired."""
+    found = facts.facts("person/").values()
+    return [Person(d["channel"], d["sender"], d["name"], d["at"], lowest(d["role"])) for d in found]
+
+
+def approve(
+    code: str, facts: Mailbox, now: float, *, by: str, role: Literal["user", "owner"] = "user"
+) -> Person | None:
+    """Admit the sender who was given a code; return None if there is no such code any more."""
+    one = next((one for one in asking(facts, now) if same_code(code, one.code)), None)
+    if one is None:
+        return None
+    data = {"channel": one.channel, "sender": one.sender_id, "name": one.name}
+    facts.put_fact(_person_key(one.channel, one.sender_id), {**data, "at": now, "role": role})
+
+    def without(known: Any) -> dict[str, Any] | None:
+        left = [o for o in _live(known, now) if o["code"] != one.code]
+        return {"channel": one.channel, "open": left} if left else None
+
+    facts.change_fact(f"pair/{one.channel}", without)
+    audit("pairing.approved", channel=one.channel, sender=one.sender_id, role=role, by=by)
+    return Person(one.channel, one.sender_id, one.name, now, role)
+
+
+def revoke(channel: str, sender: str, facts: Mailbox, *, by: str) -> bool:
+    """Take a sender's pairing back; return whether there was one."""
+    found = facts.drop_fact(_person_key(channel, sender))
+    if found:
+        audit("pairing.revoked", channel=channel, sender=sender, by=by)
+    return found
+
+
+# --- Limits: of one sender in a day, and of messages in a minute.
+
+
+def note_spent(
+    facts: Mailbox, channel: str, sender: str, day: str, *, turns: int = 0, tokens: int = 0
+) -> None:
+    """Count what a sender used on a day; earlier days are forgotten."""
+
+    def more(known: Any) -> dict[str, Any]:
+        old = known if known and known["day"] == day else {"turns": 0, "tokens": 0}
+        return {"day": day, "turns": old["turns"] + turns, "tokens": old["tokens"] + tokens}
+
+    facts.change_fact(f"spent/{hashed(channel, sender)}", more)
+
+
+def over_limit(
+    limits: LimitsConfig, facts: Mailbox, channel: str, sender: str, day: str, role: Role
+) -> str:
+    """Return why a sender gets no further turn on a day; empty if it does."""
+    if role == "owner" or (limits.turns_per_day is None and limits.tokens_per_day is None):
+        return ""
+    known = facts.fact(f"spent/{hashed(channel, sender)}")
+    if not known or known["day"] != day:
+        return ""
+    for used, most, what in (
+        (known["turns"], limits.turns_per_day, "messages"),
+        (known["tokens"], limits.tokens_per_day, "tokens"),
+    ):
+        if most is not None and used >= most:
+            return f"Your {most:,} {what} of today are used up; write again tomorrow."
+    return ""
+
+
+class Traffic:
+    """Counts messages in memory: floods, machines that answer each other, audited refusals.
+
+    Args:
+        limits: The limits of the configuration.
+    """
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._limits = limits
+        self._counts: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()
+
+    def admits(self, message: InboundMessage, now: float) -> bool:
+        """Count a message; return whether its sender has sent few enough in this minute."""
+        most = self._limits.messages_per_minute
+        return self._count(("from", message.channel, message.sender_id), now) <= most
+
+    def may_refuse(self, message: InboundMessage, now: float) -> bool:
+        """Return whether the sender may get a polite refusal, one in a minute."""
+        return self._count(("told", message.channel, message.sender_id), now) == 1
+
+    def goes_on(self, message: InboundMessage, role: str, now: float) -> bool:
+        """Return whether a chat is answered; False if it talks alone for too long."""
+        key = ("alone", message.channel, message.chat_id)
+        if role in ("owner", "user"):
+            self._counts.pop(key, None)
+            return True
+        return self._count(key, now, 3_600.0) <= self._limits.alone
+
+    def note_refusal(self, message: InboundMessage, why: str, now: float) -> None:
+        """Audit a refusal; of one sender once a minute for each reason, and 60 in all."""
+        place = {"channel": message.channel, "chat_id": message.chat_id[:128]}
+        sender = message.sender_id[:128]
+        if (
+            self._count(("audit", message.channel, sender, why), now) == 1
+            and self._count(("audits",), now) <= 60
+        ):
+            audit("gateway.refused", **place, sender=sender, why=why)
+
+    def _count(self, key: tuple[str, ...], now: float, seconds: float = 60.0) -> int:
+        """Count an event; return how many there were since the first of this time."""
+        since, count = self._counts.pop(key, (now, 0))
+        if now - since >= seconds or now < since:
+            since, count = now, 0
+        self._counts[key] = (since, count + 1)
+        while len(self._counts) > 20_000:
+            self._counts.popitem(last=False)
+        return count + 1
+
+
+# --- Roles: what the tools of a thread may do.
+
+
+SENDER: Final = "sender"
+"""The key in a human message's `additional_kwargs` with the facts about its sender."""
+
+_FLOOR: Final = "gateway_role"
+"""The field of the channel `middleware` with the lowest role that a thread has had."""
+
+
+def sender_facts(message: InboundMessage, role: Role) -> dict[str, Any]:
+    """Return what a human message keeps of its sender, as `additional_kwargs`."""
+    known = {"channel": message.channel, "id": message.sender_id, "role": role}
+    meta = message.metadata
+    more = {
+        "native_id": message.native_id,
+        "sent": meta.get("sent"),
+        "name": meta.get("sender_name"),
+    }
+    return {SENDER: {**known, **{key: value for key, value in more.items() if value}}}
+
+
+def role_in(state: Mapping[str, Any]) -> Role:
+    """Return the lowest role of all with a text in a thread; untrusted without an origin."""
+    origin, kept = peek(state, "origin") or {}, peek(state, "middleware") or {}
+    role = lowest(origin.get("role"), kept.get(_FLOOR, "owner"))
+    for message in peek(state, "messages") or ():
+        if isinstance(message, HumanMessage) and SENDER in message.additional_kwargs:
+            sender = message.additional_kwargs[SENDER]
+            role = lowest(role, sender.get("role") if isinstance(sender, Mapping) else None)
+    return role
+
+
+class RoleHook(BaseHook):
+    """Hold the tools of a thread to the lowest role of all with a text in it.
+
+    The role goes into `origin` when a turn begins, so that tools, later hooks and sub-agents see
+    it; it never rises again in a thread. Place it first among the gateway's hooks, in each agent.
+
+    Args:
+        roles: The tools of each role.
+    """
+
+    name = "roles"
+    phases = ("before_agent", "modify_request", "after_model", "wrap_tool_call")
+
+    def __init__(self, roles: RolesConfig) -> None:
+        self._tools: Final[Mapping[Role, Sequence[str]]] = {
+            "owner": roles.owner,
+            "user": roles.user,
+            "untrusted": roles.untrusted,
+        }
+
+    def allows(self, role: Role, tool: str) -> bool:
+        """Return whether a role may call a tool."""
+        rules = self._tools[role]
+        if any(glob_match(tool, rule[1:]) for rule in rules if rule.startswith("!")):
+            return False
+        return any(glob_match(tool, rule) for rule in rules if not rule.startswith("!"))
+
+    @in_place
+    async def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
+        """Write the role of the thread into its origin."""
+        role = role_in(state)
+        update: dict[str, Any] = {"origin": {**(peek(state, "origin") or {}), "role": role}}
+        if role != "owner":
+            update["middleware"] = {_FLOOR: role}
+        return update
+
+    @in_place
+    async def modify_request(self, request: ModelRequest, ctx: HookContext) -> Any:
+        """Offer the tools of the role alone."""
+        role = role_in(request.state)
+        allowed = [name for name in request.tools if self.allows(role, name)]
+        return request if len(allowed) == len(request.tools) else request.with_tools(allowed)
+
+    @in_place
+    async def after_model(self, message: AIMessage, ctx: HookContext) -> Any:
+        """Answer calls of other tools, before anyone is asked to approve them."""
+        role = role_in(ctx.state)
+        refused = {
+            call["id"] or "": self._refused(role, call["name"], ctx.thread_id)
+            for call in message.tool_calls
+            if not self.allows(role, call["name"])
+        }
+        return Verdict(answers=refused) if refused else None
+
+    @in_place
+    async def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
+        """Refuse a call of another tool, also when a thread goes on under new rules."""
+        role = role_in(call.ctx.state)
+        if self.allows(role, call.name):
+            return await next(call)
+        return failure(call, ToolError(self._refused(role, call.name, call.ctx.thread_id)))
+
+    def _refused(self, role: Role, tool: str, thread_id: str | None) -> str:
+        audit("role.refused", tool_name=tool, role=role, thread_id=thread_id)
+        return (
+            f"{tool} is not allowed here: this conversation has texts of a sender with the role "
+            f"{role}; the owner can do it in a new conversation"
+        )

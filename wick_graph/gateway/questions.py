@@ -1,0 +1,180 @@
+"""Approvals in chats: a question with two buttons, and the decision of an owner.
+
+A code belongs to one question about one call, by its hash. It counts once, from an owner, and for
+24 hours; then the call is rejected. The engine checks the hash again when the thread goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from wick_graph.core.redaction import REDACTOR
+from wick_graph.engine.result import Result
+from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.people import new_code, same_code
+from wick_graph.hooks.approvals import KIND, Approve, Reject
+from wick_graph.hooks.prompt_files import one_line
+from wick_graph.messages.content import visible_json
+from wick_graph.store.mailbox import Mailbox, hashed
+from wick_graph.tracing import audit
+
+WAIT_SECONDS: Final = 86_400.0
+
+_GRACE_SECONDS: Final = 3_600.0
+"""How long a thread with a decision may take to go on, before the decision is lost."""
+
+_CODE_LENGTH: Final = 12
+
+_ARGS_CHARS: Final = 1_500
+
+_SCANNED_CHARS: Final = 50_000
+"""Characters of the arguments to search for secrets before their beginning is shown."""
+
+_COMMAND: Final = re.compile(r"\s*/(approve|deny)(?:@\w+)?\s+(\S{1,64})\s*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call that waits for an owner."""
+
+    thread_id: str
+    id: str
+    """The id of its interrupt; `aresume(thread_id, {id: decision})` answers it."""
+    hash: str
+    """Binds the decision to this call with these arguments."""
+    tool: str
+    args: Mapping[str, Any]
+    why: str
+    code: str = ""
+    """What an owner types; empty until `ask` made it."""
+
+    @property
+    def key(self) -> str:
+        """The key of its fact."""
+        return f"ask/{hashed(self.thread_id, self.id, self.hash)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a message says about a question."""
+
+    text: str
+    """The reply to the message."""
+    thread_id: str = ""
+    """The thread to go on with; empty if there is no decision."""
+    answer: Mapping[str, Approve | Reject] | None = None
+    """For `aresume`."""
+    key: str = ""
+    """The fact to drop once the thread has gone on."""
+
+
+def questions_of(result: Result) -> list[Question]:
+    """List the calls of a run that wait for approval; other questions are for the user."""
+    return [
+        Question(
+            result.thread_id, one.id, asked["hash"], asked["tool"], asked["args"], asked["why"]
+        )
+        for one in result.interrupts
+        if isinstance(asked := one.value, Mapping) and asked.get("kind") == KIND
+    ]
+
+
+def ask(question: Question, facts: Mailbox, now: float) -> Question:
+    """Give a question its code; the same one if it was asked before, after a crash too."""
+    fresh = {
+        "thread": question.thread_id,
+        "id": question.id,
+        "hash": question.hash,
+        "tool": question.tool,
+        "code": new_code(_CODE_LENGTH),
+        "until": now + WAIT_SECONDS,
+    }
+    kept = facts.change_fact(question.key, lambda known: known or fresh)
+    return Question(
+        *(question.thread_id, question.id, question.hash, question.tool, question.args),
+        *(question.why, kept["code"]),
+    )
+
+
+def text_of(question: Question) -> str:
+    """Write a question for a chat; hidden signs are visible, and secrets are not."""
+    whole = visible_json(json.dumps(dict(question.args), ensure_ascii=False, default=str))
+    args = REDACTOR.text(whole[:_SCANNED_CHARS])[:_ARGS_CHARS]
+    if (hidden := len(whole) - len(args)) > 0 and len(args) == _ARGS_CHARS:
+        args += f"\n[{hidden:,} more characters are not shown]"
+    return (
+        f"May {one_line(question.tool, 64)} be called? ({one_line(question.why, 300)})\n{args}\n"
+        f"Answer /approve {question.code} or /deny {question.code} within 24 hours."
+    )
+
+
+def buttons_of(question: Question) -> tuple[tuple[str, str], ...]:
+    """Return the buttons below a question: label, and what pressing it says."""
+    return (("Approve", f"/approve {question.code}"), ("Deny", f"/deny {question.code}"))
+
+
+def place_of(
+    origin: Mapping[str, Any], is_owner: bool, last_chat: tuple[str, str] | None
+) -> tuple[str, str] | None:
+    """Return the chat in which to ask: that of the conversation, if an owner is there.
+
+    Args:
+        origin: Of the thread.
+        is_owner: Whether its sender is an owner, whatever role the thread has.
+        last_chat: Channel and chat in which an owner wrote last; None before that.
+    """
+    here = str(origin.get("channel") or ""), str(origin.get("chat_id") or "")
+    return here if is_owner and all(here) else last_chat
+
+
+def decision(message: InboundMessage, role: str, facts: Mailbox, now: float) -> Decided | None:
+    """Read a message as a decision; None if it is an ordinary one.
+
+    Args:
+        message: The message, or the pressed button.
+        role: The role that the message itself was admitted with.
+        facts: The tenant's facts.
+        now: Seconds since 1970.
+    """
+    text = str(message.metadata.get("button") or message.content)
+    found = _COMMAND.fullmatch(text)
+    if found is None:
+        return None
+    by = f"{message.channel}:{message.sender_id}"
+    if role != "owner":
+        audit("approval.refused", by=by[:200], role=role, chat_id=message.chat_id[:128])
+        return Decided("Only an owner can decide that.")
+    verb, given = found.groups()
+    mine = {"verb": verb, "by": by, "from": message.native_id or text}
+    for key, data in facts.facts("ask/").items():
+        if same_code(given, data["code"]) and data["until"] > now:
+            kept = facts.change_fact(key, lambda known: known and {"decided": mine, **known})
+            if kept is None or kept["decided"] != mine:
+                return Decided("That was decided already.")
+            answer = (
+                Approve(hash=data["hash"], by=by)
+                if verb == "approve"
+                else Reject("an owner denied it", hash=data["hash"], by=by)
+            )
+            done = "Approved" if verb == "approve" else "Denied"
+            return Decided(f"{done}: {data['tool']}.", data["thread"], {data["id"]: answer}, key)
+    return Decided("No question has this code, or it was asked more than 24 hours ago.")
+
+
+def expired(facts: Mailbox, now: float) -> list[Decided]:
+    """List the questions without an answer for 24 hours, each with its rejection."""
+    why = "no owner answered within 24 hours"
+    return [
+        Decided(
+            f"Denied: {data['tool']}; {why}.",
+            data["thread"],
+            {data["id"]: Reject(why, hash=data["hash"], by="gateway")},
+            key,
+        )
+        for key, data in facts.facts("ask/").items()
+        if data["until"] + ("decided" in data) * _GRACE_SECONDS <= now
+    ]
