@@ -33,7 +33,7 @@ def main(folder: Path, how: str) -> None:
             return made
 
         box.queue = queued  # type: ignore[method-assign]  # the process dies behind its commit
-        steps = [call("message", content="Half way"), "Done."]
+        steps: list[Any] = [call("message", content="Half way"), "Done."]
         agent = Agent("a", ScriptedModel(steps), store=store, tools=[message_tool(box, {})])
         given = {"messages": [("user", "Go")], "origin": ORIGIN}
         agent.invoke(given, thread_id="t", idempotency_key="1")

@@ -250,6 +250,7 @@ def test_a_task_that_goes_on_after_a_close_keeps_the_rules_that_bind_it(saver: S
 def test_a_task_that_cannot_go_on_stops_no_other(saver: SqlSaver, caplog: Any) -> None:
     box = saver.mailbox
     good = end().begun
+    bad: Any
     for number, bad in enumerate([None, 7, {}, {"task": {}, "home": {}}]):
         box.put_fact(f"task/bad{number}", bad)
     box.put_fact("task/gone", Begun(good.task, Home("nobody", "t", ("a",), {})).to_json())

@@ -100,7 +100,7 @@ def test_a_day_on_which_the_clock_changes_has_each_time_once(expression: str, da
 def test_each_job_of_a_day_in_berlin_runs_once_however_often_one_looks(saver: SqlSaver) -> None:
     jobs = {
         "night": CronConfig(text="n", cron="30 2 * * *"),
-        "day": CronConfig(text="d", every="1d"),
+        "day": CronConfig(text="d", every=86400),
     }
     for begin in ("2026-03-28T23:30:00+01:00", "2026-10-24T23:30:00+02:00"):
         clock = Clock(at(begin))
@@ -193,7 +193,7 @@ def test_a_job_becomes_a_message_to_the_owners_last_chat(saver: SqlSaver) -> Non
     saver.mailbox.put_fact("last-chat", {"channel": "telegram", "chat_id": "7"})
     clock = Clock(NOON)
     clock.end = NOON + 3 * 3600
-    run(saver, clock, jobs={"j": CronConfig(text="Look", every="2h", agent="clerk")})
+    run(saver, clock, jobs={"j": CronConfig(text="Look", every=7200, agent="clerk")})
     (message,) = taken(saver)
     assert message.to_json() == {
         "channel": "system",
@@ -212,7 +212,7 @@ def test_a_job_becomes_a_message_to_the_owners_last_chat(saver: SqlSaver) -> Non
 
 
 def test_two_processes_give_one_row(saver: SqlSaver) -> None:
-    jobs = {"j": CronConfig(text="Look", every="10m")}
+    jobs = {"j": CronConfig(text="Look", every=600)}
     for _ in range(2):
         clock = Clock(NOON)
         clock.end = NOON + 3600
@@ -227,7 +227,7 @@ def test_two_processes_give_one_row(saver: SqlSaver) -> None:
 def test_a_process_that_comes_back_makes_up_for_what_it_missed(
     missed: Any, count: int, saver: SqlSaver
 ) -> None:
-    jobs = {"j": CronConfig(text="Look", every="10m", missed=missed)}
+    jobs = {"j": CronConfig(text="Look", every=600, missed=missed)}
     clock = Clock(NOON)
     clock.end = NOON + 660
     run(saver, clock, jobs=jobs)
@@ -239,14 +239,14 @@ def test_a_process_that_comes_back_makes_up_for_what_it_missed(
 
 def test_a_job_whose_times_have_changed_has_missed_none(saver: SqlSaver) -> None:
     clock = Clock(NOON)
-    run(saver, clock, jobs={"j": CronConfig(text="Look", every="1d")})
+    run(saver, clock, jobs={"j": CronConfig(text="Look", every=86400)})
     clock.now = clock.end = NOON + 1800
-    run(saver, clock, jobs={"j": CronConfig(text="Look", every="10m")})
+    run(saver, clock, jobs={"j": CronConfig(text="Look", every=600)})
     assert taken(saver) == []
 
 
 def test_a_clock_that_is_set_back_silences_no_job(saver: SqlSaver) -> None:
-    jobs = {"j": CronConfig(text="Look", every="10m")}
+    jobs = {"j": CronConfig(text="Look", every=600)}
     clock = Clock(NOON + 10 * 365 * 86_400)
     clock.end = clock.now + 660
     run(saver, clock, jobs=jobs)
@@ -265,7 +265,7 @@ def test_a_store_that_fails_delays_a_job_and_loses_none(saver: SqlSaver, caplog:
 
     clock = Clock(NOON)
     clock.end = NOON + 1300
-    run(saver, clock, receive=receive, jobs={"j": CronConfig(text="Look", every="10m")})
+    run(saver, clock, receive=receive, jobs={"j": CronConfig(text="Look", every=600)})
     assert len(taken(saver)) == 2
     assert "jobs wait, since the mailbox cannot be used: the disk is full" in caplog.text
 
@@ -275,7 +275,7 @@ def test_a_fact_that_cannot_be_read_stops_no_other_job(saver: SqlSaver, caplog: 
         saver.mailbox.put_fact(f"cron/bad{number}", bad)
     clock = Clock(NOON)
     clock.end = NOON + 660
-    run(saver, clock, jobs={"j": CronConfig(text="Look", every="10m")})
+    run(saver, clock, jobs={"j": CronConfig(text="Look", every=600)})
     assert len(taken(saver)) == 1
     assert "the job cron/bad3 cannot be read and does not run" in caplog.text
 
@@ -444,7 +444,7 @@ def test_an_empty_file_calls_nothing_in_a_thousand_beats(saver: SqlSaver, tmp_pa
     (tmp_path / "HEARTBEAT.md").write_text("# Nothing\n<!-- yet -->\n- \n", encoding="utf-8")
 
     clock = Clock(NOON)
-    look(saver, clock, 1_001, heartbeat=HeartbeatConfig(every="5m"), workspace=tmp_path)
+    look(saver, clock, 1_001, heartbeat=HeartbeatConfig(every=300), workspace=tmp_path)
     assert clock.now == NOON + 60 + 1_000 * 300
     assert taken(saver) == []
 
@@ -457,8 +457,8 @@ def test_no_beat_comes_outside_the_active_hours_and_jobs_do(
         saver,
         Clock(at("2026-06-01T00:00:00+02:00")),
         50,
-        jobs={"j": CronConfig(text="x", every="1h")},
-        heartbeat=HeartbeatConfig(every="1h", active_hours="08:00-22:00"),
+        jobs={"j": CronConfig(text="x", every=3600)},
+        heartbeat=HeartbeatConfig(every=3600, active_hours="08:00-22:00"),
         workspace=tmp_path,
         timezone="Europe/Berlin",
     )
@@ -504,6 +504,6 @@ def test_beats_leave_prompt_and_thread_as_they_were(
         assert len(result.messages) == 2
         threads.add(thread)
 
-    heart = HeartbeatConfig(every="5m")
+    heart = HeartbeatConfig(every=300)
     look(saver, Clock(NOON), beats + 1, receive, heartbeat=heart, workspace=tmp_path)
     assert (len(threads), len(prompts)) == (beats, 1)

@@ -40,8 +40,8 @@ NOON = at("2026-06-01T12:00:00+00:00")
 HERE = {"channel": "telegram", "chat_id": "7", "role": "owner", "session": "telegram:7"}
 
 CHANNELS = {
-    "telegram": ChannelConfig(send_to=["8"]),
-    "discord": ChannelConfig(send_to=["80"]),
+    "telegram": ChannelConfig(send_to=("8",)),
+    "discord": ChannelConfig(send_to=("80",)),
 }
 
 

@@ -609,10 +609,7 @@ def thread_id_of(agent: str, key: str) -> str:
 
 
 def _input_hash(input: Mapping[str, Any]) -> str:
-    """Hash an input's messages without their ids, and its other channels if there are any.
-
-    The origin is none of the input: a task goes on although its conversation has moved on.
-    """
+    """Hash an input's messages without their ids, and its other channels but the origin."""
     said: list[Any] = [[message.type, message.content] for message in input.get("messages") or ()]
     said += [[key, value] for key, value in input.items() if key not in ("messages", "origin")]
     text = json.dumps(said, sort_keys=True, default=str)

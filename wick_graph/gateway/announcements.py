@@ -58,7 +58,7 @@ class TaskWatch:
             await self._mailbox.run(self._mailbox.drop_fact, f"task/{end.begun.task.id}")
 
     async def announce_unseen(self, agents: Mapping[str, Any]) -> None:
-        """Go on with the tasks whose ends nobody has announced; call it at the start, and again.
+        """Go on with tasks that have no announced end; call it at the start, and again.
 
         Those that have ended are announced; a task of a live process stays with it.
 

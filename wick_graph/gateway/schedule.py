@@ -85,7 +85,7 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """A hash of its times: a job whose times have changed has missed none."""
+        """A hash of its times: a job with new times has missed none."""
         config = self.config
         said = (config.at, config.every, config.cron, self.zone.key, self.made)
         return blake2b(repr(said).encode(), digest_size=8).hexdigest()
@@ -189,7 +189,7 @@ sent to you.
 """
 
 _PROMPT: Final = (
-    "This is a heartbeat: nobody has written. HEARTBEAT.md of the owner says:\n\n{text}\n\n"
+    "This is a heartbeat: no person has written. HEARTBEAT.md of the owner says:\n\n{text}\n\n"
     f"Do what is due now. If there is nothing to tell, answer {SILENT} and nothing else."
 )
 

@@ -81,7 +81,7 @@ class Task:
     notes: tuple[Note, ...] = field(default=(), compare=False)
     origin: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Where the conversation was held when it was started, and by whom: a later turn may have
-    another sender, whose rights are not the task's."""
+    another sender with other rights."""
 
 
 def tasks_in(messages: Iterable[BaseMessage]) -> list[Task]:
