@@ -247,6 +247,29 @@ def test_a_task_that_goes_on_after_a_close_keeps_the_rules_that_bind_it(saver: S
     assert (made.metadata["status"], done) == ("waiting", [])
 
 
+def test_a_task_of_a_live_process_stays_with_it(saver: SqlSaver) -> None:
+    gate = Gate()
+    a = clerk("a", saver, wild("hold"), "Fine.", tools=[gate.hold])
+    family = Family(saver, start("a"), wild("wait_until_begun"), "Begun.", a=a)
+    family.add_tools(gate.wait_until_begun)
+    watch = Watch(saver)
+    go(family, watch)
+    other = Family(saver, a=a)  # as in a second process, which starts meanwhile
+    other.background.watcher = watch
+    asyncio.run(watch.announce_unseen({"boss": other.boss}))
+    asyncio.run(settled(other.background))
+    assert taken(saver) == []
+    gate.go.set()
+    watch.wait()
+    assert len(taken(saver)) == 1
+
+
+async def settled(tasks: Background) -> None:
+    async with asyncio.timeout(60):
+        while tasks.busy:
+            await asyncio.sleep(0.01)
+
+
 def test_a_task_that_cannot_go_on_stops_no_other(saver: SqlSaver, caplog: Any) -> None:
     box = saver.mailbox
     good = end().begun

@@ -231,6 +231,8 @@ def test_a_page_cannot_end_its_frame_or_hide_text(page: Loopback) -> None:
         (html('{"a": "<b>"}', "application/json"), '{"a": "<b>"}'),
         (html("<a>1</a>", "application/atom+xml"), "<a>1</a>"),
         (html("<!doctype html><p>x", ""), "x"),
+        (html(f"a&#{'9' * 5000};&#xD800;b"), "a;\ufffdb"),
+        (html("日本".encode("shift_jis"), "text/plain; charset=Shift_JIS"), "日本"),
         (html(gzip.compress(b"packed"), "text/plain", "Content-Encoding: gzip"), "packed"),
     ],
 )

@@ -116,7 +116,9 @@ PAGE_SECONDS: Final = 30.0
 
 _TEXTS: Final = re.compile(r"text/.*|application/(?:.*\+)?(?:json|xml)|")
 
-_CHARSET: Final = re.compile(r"charset=[\"']?((?:utf-?|iso-8859-|windows-|koi8-|big|gb|euc-)\w+)")
+_CHARSET: Final = re.compile(
+    r"charset=[\"']?((?:utf|iso-8859|windows|koi8|big|gb|euc|shift)[-_]?\w+)", re.ASCII
+)
 
 # RE2: linear in the page, whatever its author does; an element without an end goes on to the last
 _DROPPED: Final = re2.compile(
@@ -135,7 +137,7 @@ _BREAK: Final = re2.compile(
 
 _CELL: Final = re2.compile(r"(?i)</t[dh]\b[^>]*>")
 
-_TAG: Final = re2.compile(r"<[a-zA-Z/!?][^>]*>")
+_TAG: Final = re2.compile(r"<[a-zA-Z/!?][^>]*>|&#x?[0-9a-fA-F]{9,}")  # Python refuses long numbers
 
 
 def fetch_tool(client: Client | None = None) -> FuncTool[..., Any]:
