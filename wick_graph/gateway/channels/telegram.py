@@ -78,18 +78,6 @@ class _RawUpdates(methods.GetUpdates):
     __returning__ = list[dict[str, Any]]
 
 
-class _TokenError(DeliveryError):
-    """Telegram refuses the token."""
-
-
-class _MovedError(DeliveryError):
-    """A group has become a supergroup with another id."""
-
-    def __init__(self, text: str, chat: int) -> None:
-        super().__init__(text, permanent=True)
-        self.chat = chat
-
-
 class TelegramChannel:
     """A bot of Telegram.
 
@@ -140,13 +128,14 @@ class TelegramChannel:
             ConfigError: Telegram refuses the token.
         """
         self._receive, self._trouble = receive, ""
-        try:
-            await self._introduce()
-        except _TokenError as error:
+        me = await self._attempt(methods.GetMe())
+        if isinstance(me, exceptions.TelegramUnauthorizedError | exceptions.TelegramNotFound):
             await self._close()
-            raise ConfigError(str(error)) from None
-        except DeliveryError as error:
-            self._say(str(error))
+            raise ConfigError(str(self._failure(me)))
+        if isinstance(me, Exception):
+            self._say(str(self._failure(me)))
+        else:
+            self._username = me.username or str(me.id)
         self._polling = asyncio.create_task(self._poll(), name=f"channel {self.name}")
 
     async def stop(self) -> None:
@@ -192,7 +181,8 @@ class TelegramChannel:
     async def _updates(self, offset: int | None) -> list[dict[str, Any]]:
         """Poll once; give up if nothing at all is answered."""
         if not self._username:
-            await self._introduce()
+            me = await self._call(methods.GetMe())
+            self._username = me.username or str(me.id)
         asked = [*_POSTS, "callback_query"]
         poll = _RawUpdates(offset=offset, limit=100, timeout=POLL, allowed_updates=asked)
         call = asyncio.ensure_future(self._call(poll, int(STALLED) * 2))
@@ -210,10 +200,6 @@ class TelegramChannel:
         finally:
             call.cancel(), late.cancel()
             await asyncio.gather(call, late, return_exceptions=True)
-
-    async def _introduce(self) -> None:
-        me = await self._call(methods.GetMe())
-        self._username = me.username or str(me.id)
 
     def _read(self, raw: Mapping[str, Any]) -> InboundMessage | None:
         try:
@@ -264,21 +250,17 @@ class TelegramChannel:
 
     async def _send(self, part: OutboundMessage) -> str:
         common = self._common(part)
-        try:
-            sent = await self._sent(part, common)
-        except _MovedError as moved:
-            sent = await self._sent(part, {**common, "chat_id": moved.chat})
-        return f"{sent.chat.id}:{sent.message_id}"
-
-    async def _sent(self, part: OutboundMessage, common: Mapping[str, Any]) -> types.Message:
         formatted = as_html(part.content)
-        if formatted is not None:
-            try:
-                return await self._call(*_method(part, formatted, "HTML", common))
-            except DeliveryError as error:
-                if "parse entities" not in str(error):
-                    raise
-        return await self._call(*_method(part, part.content, None, common))
+        method, seconds = _method(part, formatted or part.content, formatted and "HTML", common)
+        sent = await self._attempt(method, seconds)
+        if isinstance(sent, exceptions.TelegramBadRequest) and "parse entities" in sent.message:
+            sent = await self._attempt(*_method(part, part.content, None, common))
+        if isinstance(sent, exceptions.TelegramMigrateToChat):
+            common["chat_id"] = sent.migrate_to_chat_id
+            sent = await self._attempt(*_method(part, part.content, None, common))
+        if isinstance(sent, Exception):
+            raise self._failure(sent)
+        return f"{sent.chat.id}:{sent.message_id}"
 
     def _common(self, part: OutboundMessage) -> dict[str, Any]:
         """Return what all methods take: the chat, the topic, the answered message, buttons."""
@@ -343,13 +325,21 @@ class TelegramChannel:
 
     # --- Call the Bot API.
 
-    async def _call(self, method: methods.TelegramMethod[T], seconds: int = _CALL) -> T:
-        """Call a method; no error holds the library's, whose texts and causes name the token."""
+    async def _attempt(
+        self, method: methods.TelegramMethod[T], seconds: int = _CALL
+    ) -> T | Exception:
+        """Call a method; return the library's error if it raises one."""
         try:
             return await self._bot(method, request_timeout=seconds)
         except Exception as error:
-            failure = self._failure(error)
-        raise failure
+            return error
+
+    async def _call(self, method: methods.TelegramMethod[T], seconds: int = _CALL) -> T:
+        """Call a method; no error refers to the library's, which hold the token."""
+        answer = await self._attempt(method, seconds)
+        if isinstance(answer, Exception):
+            raise self._failure(answer)
+        return answer
 
     def _failure(self, error: Exception) -> DeliveryError:
         said = (
@@ -361,8 +351,6 @@ class TelegramChannel:
             case exceptions.TelegramRetryAfter():
                 wait = float(error.retry_after)
                 return DeliveryError(f"Telegram asks to wait {wait:g} s", retry_after=wait)
-            case exceptions.TelegramMigrateToChat():
-                return _MovedError("the group has a new id", error.migrate_to_chat_id)
             case exceptions.TelegramConflictError() if "webhook" in said:
                 why = "Telegram sends the updates of its bot to a webhook; remove the webhook"
                 return DeliveryError(f"the channel {self.name}: {why}", retry_after=CONFLICT)
@@ -371,7 +359,7 @@ class TelegramChannel:
                 return DeliveryError(f"the channel {self.name}: {why}", retry_after=CONFLICT)
             case exceptions.TelegramUnauthorizedError() | exceptions.TelegramNotFound():
                 why = f"Telegram refuses the token of the channel {self.name}; ask @BotFather for"
-                return _TokenError(f"{why} the current one", retry_after=60.0)
+                return DeliveryError(f"{why} the current one", retry_after=60.0)
             case (
                 exceptions.TelegramBadRequest()
                 | exceptions.TelegramForbiddenError()
