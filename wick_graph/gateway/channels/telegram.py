@@ -16,7 +16,7 @@ from aiogram import Bot, exceptions, methods, types
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.telegram import TelegramAPIServer
 from aiogram.utils.token import TokenValidationError, validate_token
-from pydantic import ValidationError, field_validator
+from pydantic import field_validator
 
 from wick_graph.config.fields import Block, Text
 from wick_graph.config.gateway import ChannelConfig
@@ -50,6 +50,10 @@ _MARKS: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _DESCRIBED: Final = ("sticker", "location", "contact", "poll", "dice", "story", "checklist")
+_REFUSALS: Final = (
+    *(exceptions.TelegramBadRequest, exceptions.TelegramForbiddenError),
+    exceptions.TelegramEntityTooLarge,
+)
 _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -204,11 +208,9 @@ class TelegramChannel:
     def _read(self, raw: Mapping[str, Any]) -> InboundMessage | None:
         try:
             return incoming(types.Update.model_validate(raw), self.name, self._username)
-        except ValidationError as error:
-            places = ", ".join(".".join(map(str, one["loc"])) for one in error.errors()[:3])
-            _log.error(
-                "the channel %s dropped an update that it cannot read: %s", self.name, places
-            )
+        except Exception as error:  # nothing in an update may stop those behind it
+            what, why = raw.get("update_id"), type(error).__name__
+            _log.error("the channel %s dropped update %s, unreadable: %s", self.name, what, why)
             return None
 
     def _answer_button(self, raw: Mapping[str, Any]) -> None:
@@ -258,6 +260,8 @@ class TelegramChannel:
         if isinstance(sent, exceptions.TelegramMigrateToChat):
             common["chat_id"] = sent.migrate_to_chat_id
             sent = await self._attempt(*_method(part, part.content, None, common))
+        if isinstance(sent, exceptions.ClientDecodeError) and _is_ok(sent.data):
+            return ""  # it was sent; only the library cannot read the answer
         if isinstance(sent, Exception):
             raise self._failure(sent)
         return f"{sent.chat.id}:{sent.message_id}"
@@ -288,17 +292,7 @@ class TelegramChannel:
     # --- Files.
 
     async def fetch(self, attachment: Mapping[str, Any], folder: Path, most: int) -> Path:
-        """Download a file that a message carries into a folder.
-
-        Args:
-            attachment: An entry of the message's `attachments`.
-            folder: The folder; it is made if it is missing, its parent is trusted.
-            most: Most bytes, whatever size was announced.
-
-        Raises:
-            RefusedError: The file is too large, or of another type than it says.
-            ToolError: It cannot be downloaded or stored.
-        """
+        """Download a file into a folder, as `FetchingChannel` says; at most 20 MB."""
         if int(attachment.get("size") or 0) > most:
             raise RefusedError(too_large(attachment, most))
         try:
@@ -342,11 +336,7 @@ class TelegramChannel:
         return answer
 
     def _failure(self, error: Exception) -> DeliveryError:
-        said = (
-            self._clean(error.message)[:200]
-            if isinstance(error, exceptions.TelegramAPIError)
-            else ""
-        )
+        said = self._clean(str(getattr(error, "message", "")))[:200]
         match error:
             case exceptions.TelegramRetryAfter():
                 wait = float(error.retry_after)
@@ -360,11 +350,7 @@ class TelegramChannel:
             case exceptions.TelegramUnauthorizedError() | exceptions.TelegramNotFound():
                 why = f"Telegram refuses the token of the channel {self.name}; ask @BotFather for"
                 return DeliveryError(f"{why} the current one", retry_after=60.0)
-            case (
-                exceptions.TelegramBadRequest()
-                | exceptions.TelegramForbiddenError()
-                | exceptions.TelegramEntityTooLarge()
-            ):
+            case _ if isinstance(error, _REFUSALS):
                 return DeliveryError(f"Telegram refuses the message: {said}", permanent=True)
             case exceptions.TelegramNetworkError() | OSError():
                 return DeliveryError("Telegram cannot be reached; check the network")
@@ -380,6 +366,10 @@ class TelegramChannel:
     async def _close(self) -> None:
         client = await self._session.create_session()  # `AiohttpSession.close` waits 250 ms
         await client.close()
+
+
+def _is_ok(answer: Any) -> bool:
+    return isinstance(answer, dict) and answer.get("ok") is True
 
 
 async def _refuse(message: InboundMessage) -> None:
@@ -438,14 +428,12 @@ def _pressed(query: types.CallbackQuery, channel: str) -> InboundMessage | None:
     message = query.message
     if message is None or not query.data:
         return None
-    topic = message.message_thread_id if isinstance(message, types.Message) else None
+    topic = isinstance(message, types.Message) and message.is_topic_message
     metadata = {
         "native_id": f"{message.chat.id}:{message.message_id}:{query.id}",
         "sender_name": query.from_user.full_name,
         "group": message.chat.type != "private",
-        "topic": str(topic)
-        if isinstance(message, types.Message) and message.is_topic_message
-        else "",
+        "topic": str(getattr(message, "message_thread_id", "")) if topic else "",
         "bot": query.from_user.is_bot,
         "button": query.data,
     }
