@@ -336,7 +336,8 @@ class TelegramChannel:
         return answer
 
     def _failure(self, error: Exception) -> DeliveryError:
-        said = self._clean(str(getattr(error, "message", "")))[:200]
+        told = error.message if isinstance(error, exceptions.TelegramAPIError) else ""
+        said = self._clean(told)[:200]
         match error:
             case exceptions.TelegramRetryAfter():
                 wait = float(error.retry_after)
