@@ -528,11 +528,12 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "hooks.todolist",
         "hooks.tracing",
     ),
+    "for channels": ("gateway.channels.files", "gateway.channels.split"),
     "program": ("backends.reaper", "sandbox.confine"),
 }
 """By reason, the modules that a single sibling imports. Any other belongs into its importer: a
 module stays apart if it has at least so many lines, is one command, one public hook or a program
-that also runs by itself, or needs an extra."""
+that also runs by itself, needs an extra, or serves the channels of other packages too."""
 
 
 def test_a_module_with_one_importer_has_a_reason() -> None:

@@ -22,8 +22,8 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 MAP = re.compile(r"^ {2}([\w/.]+)(?: +→ ([\w ]+?))?(?: {2,}|$)", re.M)
 
-MADE = frozenset({"checkpoints/wick.db", "wick_graph.audit"})
-"""What exists at run time: the default database, and a logger."""
+MADE = frozenset({"checkpoints/wick.db", "wick_graph.audit", "wick_graph.channels"})
+"""What exists at run time: the default database, a logger, and a group of entry points."""
 
 
 def read(path: Path) -> str:

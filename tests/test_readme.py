@@ -348,7 +348,7 @@ def every_block() -> list[Block]:
     return [b for d in DOCUMENTS for b in blocks_of(d.read_text(encoding="utf-8"), d.name)]
 
 
-TOKENS = {"TICKETS_TOKEN": "t"}
+TOKENS = dict.fromkeys(("TICKETS_TOKEN", "TELEGRAM_TOKEN", "HOOK_TOKEN", "HOOK_SECRET"), "t")
 PARTS = [block for block in every_block() if block.language == "yaml"]
 
 

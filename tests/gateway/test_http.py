@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -14,6 +16,7 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
+from tests.source import ROOT
 from tests.support.loopback import Loopback, http, loopback
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import ConfigError, StorageError
@@ -128,6 +131,18 @@ async def test_a_signed_message_comes_and_is_accepted_once_it_is_stored(desk: De
         "native_id": "msg_1", "sent": NOW, "sender_name": "Ann", "topic": "t",
         "group": True, "forwarded": True,
     }  # fmt: skip
+
+
+async def test_what_the_page_shows_works(desk: Desk) -> None:
+    page = (ROOT / "docs/how-to/gateway-channels.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    desk.now = time.time()
+    shown: dict[str, Any] = {}
+    exec(code, shown)
+    url = desk.channel.url.removesuffix("/messages")
+    answer = await asyncio.to_thread(shown["ask"], url, SECRET, "Where is my parcel?")
+    assert answer.status_code == 202
+    assert [one.content for one in desk.got] == ["Where is my parcel?"]
 
 
 async def test_what_could_not_be_stored_is_not_accepted(desk: Desk) -> None:

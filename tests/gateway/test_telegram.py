@@ -253,7 +253,7 @@ async def test_an_update_that_cannot_be_read_does_not_stop_the_others(
     desk.fake.put(message={"message_id": "what?", "text": "private words"})
     desk.fake.say("good")
     assert (await desk.inbox.next()).content == "good"
-    assert "dropped an update" in caplog.text
+    assert "dropped update 1000" in caplog.text
     assert "private words" not in caplog.text
 
 
@@ -520,6 +520,13 @@ async def test_markup_of_others_is_text(desk: Desk) -> None:
 )
 def test_only_simple_markdown_becomes_marks(text: str, made: str | None) -> None:
     assert as_html(text) == made
+
+
+async def test_an_accepted_message_is_not_sent_again_if_the_answer_is_unreadable(
+    desk: Desk,
+) -> None:
+    desk.fake.answers["sendMessage"].append((200, {"ok": True, "result": {"new": "form"}}))
+    assert await desk.send() == ""
 
 
 async def test_telegrams_wish_to_wait_is_handed_on(desk: Desk) -> None:

@@ -99,7 +99,9 @@ def one_line(text: str) -> str:
 # --- `${NAME}` in the few fields that may take a value from the environment.
 
 
-ENV_FIELDS: Final = frozenset({"store", "model", "base_url", "api_key", "url", "workdir", "image"})
+ENV_FIELDS: Final = frozenset(
+    {"store", "model", "base_url", "api_key", "url", "workdir", "image", "token", "secret"}
+)
 """The fields in which `${NAME}` is replaced; in every other field it stays text.
 
 Their values appear in no `repr` and no error.

@@ -18,7 +18,7 @@ class Channel(Protocol):
     """A way to a platform. The gateway starts it, stops it, and sends through it.
 
     A channel uses the platform library's client, never its polling loop: that would confirm
-    messages that nobody has stored. It does not remember what it has received or sent.
+    messages that are not stored. It does not remember what it has received or sent.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Channel(Protocol):
             key: Its idempotency key: the same when it is sent again after a crash.
 
         Raises:
-            DeliveryError: It was not sent, or nobody knows whether it was.
+            DeliveryError: It was not sent, or it is unknown whether it was.
         """
         ...
 
@@ -57,7 +57,7 @@ class Channel(Protocol):
         ...
 
     async def catch_up(self) -> None:
-        """Fetch what came while nobody listened, if the platform keeps it."""
+        """Fetch what came while the channel did not listen, if the platform keeps it."""
         ...
 
 

@@ -16,7 +16,7 @@ from aiogram import Bot, exceptions, methods, types
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.telegram import TelegramAPIServer
 from aiogram.utils.token import TokenValidationError, validate_token
-from pydantic import ValidationError, field_validator
+from pydantic import field_validator
 
 from wick_graph.config.fields import Block, Text
 from wick_graph.config.gateway import ChannelConfig
@@ -50,6 +50,10 @@ _MARKS: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _DESCRIBED: Final = ("sticker", "location", "contact", "poll", "dice", "story", "checklist")
+_REFUSALS: Final = (
+    *(exceptions.TelegramBadRequest, exceptions.TelegramForbiddenError),
+    exceptions.TelegramEntityTooLarge,
+)
 _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -76,18 +80,6 @@ class _RawUpdates(methods.GetUpdates):
     """Updates as data: one that the library cannot read must not hide the others."""
 
     __returning__ = list[dict[str, Any]]
-
-
-class _TokenError(DeliveryError):
-    """Telegram refuses the token."""
-
-
-class _MovedError(DeliveryError):
-    """A group has become a supergroup with another id."""
-
-    def __init__(self, text: str, chat: int) -> None:
-        super().__init__(text, permanent=True)
-        self.chat = chat
 
 
 class TelegramChannel:
@@ -140,13 +132,14 @@ class TelegramChannel:
             ConfigError: Telegram refuses the token.
         """
         self._receive, self._trouble = receive, ""
-        try:
-            await self._introduce()
-        except _TokenError as error:
+        me = await self._attempt(methods.GetMe())
+        if isinstance(me, exceptions.TelegramUnauthorizedError | exceptions.TelegramNotFound):
             await self._close()
-            raise ConfigError(str(error)) from None
-        except DeliveryError as error:
-            self._say(str(error))
+            raise ConfigError(str(self._failure(me)))
+        if isinstance(me, Exception):
+            self._say(str(self._failure(me)))
+        else:
+            self._username = me.username or str(me.id)
         self._polling = asyncio.create_task(self._poll(), name=f"channel {self.name}")
 
     async def stop(self) -> None:
@@ -192,7 +185,8 @@ class TelegramChannel:
     async def _updates(self, offset: int | None) -> list[dict[str, Any]]:
         """Poll once; give up if nothing at all is answered."""
         if not self._username:
-            await self._introduce()
+            me = await self._call(methods.GetMe())
+            self._username = me.username or str(me.id)
         asked = [*_POSTS, "callback_query"]
         poll = _RawUpdates(offset=offset, limit=100, timeout=POLL, allowed_updates=asked)
         call = asyncio.ensure_future(self._call(poll, int(STALLED) * 2))
@@ -211,18 +205,12 @@ class TelegramChannel:
             call.cancel(), late.cancel()
             await asyncio.gather(call, late, return_exceptions=True)
 
-    async def _introduce(self) -> None:
-        me = await self._call(methods.GetMe())
-        self._username = me.username or str(me.id)
-
     def _read(self, raw: Mapping[str, Any]) -> InboundMessage | None:
         try:
             return incoming(types.Update.model_validate(raw), self.name, self._username)
-        except ValidationError as error:
-            places = ", ".join(".".join(map(str, one["loc"])) for one in error.errors()[:3])
-            _log.error(
-                "the channel %s dropped an update that it cannot read: %s", self.name, places
-            )
+        except Exception as error:  # nothing in an update may stop those behind it
+            what, why = raw.get("update_id"), type(error).__name__
+            _log.error("the channel %s dropped update %s, unreadable: %s", self.name, what, why)
             return None
 
     def _answer_button(self, raw: Mapping[str, Any]) -> None:
@@ -264,21 +252,19 @@ class TelegramChannel:
 
     async def _send(self, part: OutboundMessage) -> str:
         common = self._common(part)
-        try:
-            sent = await self._sent(part, common)
-        except _MovedError as moved:
-            sent = await self._sent(part, {**common, "chat_id": moved.chat})
-        return f"{sent.chat.id}:{sent.message_id}"
-
-    async def _sent(self, part: OutboundMessage, common: Mapping[str, Any]) -> types.Message:
         formatted = as_html(part.content)
-        if formatted is not None:
-            try:
-                return await self._call(*_method(part, formatted, "HTML", common))
-            except DeliveryError as error:
-                if "parse entities" not in str(error):
-                    raise
-        return await self._call(*_method(part, part.content, None, common))
+        method, seconds = _method(part, formatted or part.content, formatted and "HTML", common)
+        sent = await self._attempt(method, seconds)
+        if isinstance(sent, exceptions.TelegramBadRequest) and "parse entities" in sent.message:
+            sent = await self._attempt(*_method(part, part.content, None, common))
+        if isinstance(sent, exceptions.TelegramMigrateToChat):
+            common["chat_id"] = sent.migrate_to_chat_id
+            sent = await self._attempt(*_method(part, part.content, None, common))
+        if isinstance(sent, exceptions.ClientDecodeError) and _is_ok(sent.data):
+            return ""  # it was sent; only the library cannot read the answer
+        if isinstance(sent, Exception):
+            raise self._failure(sent)
+        return f"{sent.chat.id}:{sent.message_id}"
 
     def _common(self, part: OutboundMessage) -> dict[str, Any]:
         """Return what all methods take: the chat, the topic, the answered message, buttons."""
@@ -306,17 +292,7 @@ class TelegramChannel:
     # --- Files.
 
     async def fetch(self, attachment: Mapping[str, Any], folder: Path, most: int) -> Path:
-        """Download a file that a message carries into a folder.
-
-        Args:
-            attachment: An entry of the message's `attachments`.
-            folder: The folder; it is made if it is missing, its parent is trusted.
-            most: Most bytes, whatever size was announced.
-
-        Raises:
-            RefusedError: The file is too large, or of another type than it says.
-            ToolError: It cannot be downloaded or stored.
-        """
+        """Download a file into a folder, as `FetchingChannel` says; at most 20 MB."""
         if int(attachment.get("size") or 0) > most:
             raise RefusedError(too_large(attachment, most))
         try:
@@ -343,26 +319,29 @@ class TelegramChannel:
 
     # --- Call the Bot API.
 
-    async def _call(self, method: methods.TelegramMethod[T], seconds: int = _CALL) -> T:
-        """Call a method; no error holds the library's, whose texts and causes name the token."""
+    async def _attempt(
+        self, method: methods.TelegramMethod[T], seconds: int = _CALL
+    ) -> T | Exception:
+        """Call a method; return the library's error if it raises one."""
         try:
             return await self._bot(method, request_timeout=seconds)
         except Exception as error:
-            failure = self._failure(error)
-        raise failure
+            return error
+
+    async def _call(self, method: methods.TelegramMethod[T], seconds: int = _CALL) -> T:
+        """Call a method; no error refers to the library's, which hold the token."""
+        answer = await self._attempt(method, seconds)
+        if isinstance(answer, Exception):
+            raise self._failure(answer)
+        return answer
 
     def _failure(self, error: Exception) -> DeliveryError:
-        said = (
-            self._clean(error.message)[:200]
-            if isinstance(error, exceptions.TelegramAPIError)
-            else ""
-        )
+        told = error.message if isinstance(error, exceptions.TelegramAPIError) else ""
+        said = self._clean(told)[:200]
         match error:
             case exceptions.TelegramRetryAfter():
                 wait = float(error.retry_after)
                 return DeliveryError(f"Telegram asks to wait {wait:g} s", retry_after=wait)
-            case exceptions.TelegramMigrateToChat():
-                return _MovedError("the group has a new id", error.migrate_to_chat_id)
             case exceptions.TelegramConflictError() if "webhook" in said:
                 why = "Telegram sends the updates of its bot to a webhook; remove the webhook"
                 return DeliveryError(f"the channel {self.name}: {why}", retry_after=CONFLICT)
@@ -371,12 +350,8 @@ class TelegramChannel:
                 return DeliveryError(f"the channel {self.name}: {why}", retry_after=CONFLICT)
             case exceptions.TelegramUnauthorizedError() | exceptions.TelegramNotFound():
                 why = f"Telegram refuses the token of the channel {self.name}; ask @BotFather for"
-                return _TokenError(f"{why} the current one", retry_after=60.0)
-            case (
-                exceptions.TelegramBadRequest()
-                | exceptions.TelegramForbiddenError()
-                | exceptions.TelegramEntityTooLarge()
-            ):
+                return DeliveryError(f"{why} the current one", retry_after=60.0)
+            case _ if isinstance(error, _REFUSALS):
                 return DeliveryError(f"Telegram refuses the message: {said}", permanent=True)
             case exceptions.TelegramNetworkError() | OSError():
                 return DeliveryError("Telegram cannot be reached; check the network")
@@ -392,6 +367,10 @@ class TelegramChannel:
     async def _close(self) -> None:
         client = await self._session.create_session()  # `AiohttpSession.close` waits 250 ms
         await client.close()
+
+
+def _is_ok(answer: Any) -> bool:
+    return isinstance(answer, dict) and answer.get("ok") is True
 
 
 async def _refuse(message: InboundMessage) -> None:
@@ -450,14 +429,12 @@ def _pressed(query: types.CallbackQuery, channel: str) -> InboundMessage | None:
     message = query.message
     if message is None or not query.data:
         return None
-    topic = message.message_thread_id if isinstance(message, types.Message) else None
+    topic = isinstance(message, types.Message) and message.is_topic_message
     metadata = {
         "native_id": f"{message.chat.id}:{message.message_id}:{query.id}",
         "sender_name": query.from_user.full_name,
         "group": message.chat.type != "private",
-        "topic": str(topic)
-        if isinstance(message, types.Message) and message.is_topic_message
-        else "",
+        "topic": str(getattr(message, "message_thread_id", "")) if topic else "",
         "bot": query.from_user.is_bot,
         "button": query.data,
     }
