@@ -281,15 +281,19 @@ def test_b1_succeeds_against_pythons_engine() -> None:
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=3, check=False)
 
 
-def test_a_search_ends_when_nobody_waits(world: World, searching: LocalBackend) -> None:
+def test_a_search_ends_when_nobody_waits(
+    world: World, searching: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for i in range(2_000):
         (world.work / f"{i}").write_text("x\n" * 1_000)
     stop = Stop()
     stop.set()
-    start = time.perf_counter()
+    opened: list[str] = []
+    real = search._open
+    monkeypatch.setattr(search, "_open", lambda *at: opened.append(at[1]) or real(*at))
     found = searching.grep("nothing", stop=stop)
-    assert time.perf_counter() - start < 1
     assert found.truncated
+    assert len(opened) <= 1, "it looked on"
 
 
 STALLING = (
@@ -309,8 +313,8 @@ def test_no_pattern_holds_up_another_thread(
     (world.work / "as").write_text(("a" * 200 + "\n") * 5_000)
     before, start = time.thread_time(), time.monotonic()
     found = _answer(searching, pattern)
-    assert time.thread_time() - before < 0.05, "the search is another process's work"
-    assert time.monotonic() - start < 5
+    assert time.thread_time() - before < 0.5, "the search is another process's work"
+    assert time.monotonic() - start < 15, "the usual limit is 20 s"
     assert isinstance(found, Matches | str)
 
 
@@ -331,7 +335,7 @@ def test_a_worker_that_takes_too_long_is_killed(
     (world.work / "as").write_text(("a" * 200 + "\n") * 20_000)
     stop = Stop()
     if how == "stop":
-        threading.Timer(0.5, stop.set).start()
+        threading.Timer(0.5, stop.set).start()  # a search that has not begun is stopped as well
     with world.make(ripgrep=False) as backend:
         found = backend.grep(r"(?i)" + r"\pL" * 300, "as", stop)
         assert found.truncated
@@ -364,7 +368,8 @@ def test_no_glob_holds_up_another_thread(world: World, pattern: str) -> None:
     before = time.thread_time()
     with suppress(ToolError):
         world.backend.glob(pattern)
-    assert time.thread_time() - before < 0.25, "the walk alone"
+    # the walk alone takes hundredths; one search that nothing can interrupt, many seconds
+    assert time.thread_time() - before < 2
 
 
 def test_ripgrep_is_never_taken_from_the_working_directory(

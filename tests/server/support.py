@@ -84,6 +84,7 @@ class Served:
                     return self
         finally:
             late.cancel()
+        self.process.communicate()  # which closes its pipe
         raise AssertionError("".join(seen))
 
     @property
@@ -127,7 +128,7 @@ class Served:
 
     def http(self, token: str | None = None) -> httpx.Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=SECONDS, trust_env=False)
 
 
 @contextmanager
@@ -164,16 +165,13 @@ def until(seen: Any, what: str, seconds: float = SECONDS) -> None:
         time.sleep(0.02)
 
 
-def raw(served: Served, data: bytes, seconds: float = 5.0) -> bytes:
-    """Send bytes and return all that comes back until the connection is closed."""
-    with socket.create_connection(("127.0.0.1", served.port), seconds) as connection:
+def raw(served: Served, data: bytes) -> bytes:
+    """Send bytes and return the head of the answer, with what has come of its body."""
+    with socket.create_connection(("127.0.0.1", served.port), SECONDS) as connection:
         connection.sendall(data)
         got = b""
-        try:
-            while piece := connection.recv(65536):
-                got += piece
-        except TimeoutError:
-            pass
+        while b"\r\n\r\n" not in got and (piece := connection.recv(65536)):
+            got += piece
         return got
 
 

@@ -228,11 +228,10 @@ def test_a_scope_is_checked_before_the_body_is_read(guarded: Served) -> None:
         f"POST /agents/invoke HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {reader}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {SIZE}\r\n\r\n"
     )
-    start = time.monotonic()
-    assert b"403" in raw(guarded, head.encode(), seconds=2).splitlines()[0], "no byte was sent"
+    # Who waits for the body, of which no byte comes, is told 408.
+    assert b"403" in raw(guarded, head.encode()).splitlines()[0], "no byte was sent"
     elsewhere = head.replace("/agents/invoke", "/no/such/path")
-    assert b"404" in raw(guarded, elsewhere.encode(), seconds=2).splitlines()[0]
-    assert time.monotonic() - start < 8, "nobody waited for the body"
+    assert b"404" in raw(guarded, elsewhere.encode()).splitlines()[0]
 
 
 def test_every_route_with_a_body_names_its_scope() -> None:
