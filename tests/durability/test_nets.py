@@ -19,7 +19,7 @@ from wick_graph.store.thread_cache import AllowedBranches
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.types import Replay
 
-SECONDS = 20
+SECONDS = 60
 NETS = {
     "look": (Leases, "check_ownership"),
     "renew": (Leases, "renew"),
