@@ -168,5 +168,5 @@ def test_a_pipe_is_no_archive(saver: SqlSaver, tmp_path: Path) -> None:
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    reader.join(10)
+    reader.join(60)
     assert "no regular file" in said[0]

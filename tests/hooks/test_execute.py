@@ -50,7 +50,7 @@ def living(mark: str) -> list[int]:
 
 def gone(mark: str) -> bool:
     """Wait until no process with the mark is left; each sleeps for minutes."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while living(mark):
         if time.monotonic() > until:
             return False

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.support import AGENTS, Served, frames, serving, until
+from tests.server.support import AGENTS, CALL, Served, frames, serving, until
 from wick_graph.errors import ConfigError
 from wick_graph.events import ChatModelStream, Done, Event, Failed
 from wick_graph.server import ServerOptions
@@ -190,6 +190,9 @@ def test_two_runs_of_one_thread_at_once(server: Served) -> None:
 
 def test_killed_in_the_middle_every_event_comes_once(server: Served) -> None:
     """The promise: kill -9, start again, and a reader with the last number misses nothing."""
+    server.kill()
+    words = " ".join(f"word{i}" for i in range(600))  # half a minute: it is killed in the middle
+    server.write(slow=f"chunk_delay: 0.05\nsteps: [{CALL}, '{words}']\n").start()
     port = server.port
     with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
         path, seen, lines = got.headers["content-location"], "", got.iter_lines()
@@ -203,7 +206,7 @@ def test_killed_in_the_middle_every_event_comes_once(server: Served) -> None:
                 seen += line + "\n"
     whole = seen[: seen.rfind("\n\n") + 2]
     last = frames(whole)[-1][0]
-    server.start(port=port)
+    server.write(slow=f"chunk_delay: 0\nsteps: [{CALL}, '{words}']\n").start(port=port)
     with server.http() as http:
         rest = http.get(path, headers={"Last-Event-ID": str(last)}).text
         all_of_it = frames(http.get(path).text)
