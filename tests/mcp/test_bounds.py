@@ -108,7 +108,7 @@ def test_an_answer_is_bounded_while_it_arrives(door: Door, make: Make, how: str,
 @pytest.mark.parametrize("how", ["huge", "encoded"])
 def test_an_answer_over_http_is_bounded_too(make: Make, how: str) -> None:
     with over_http(how) as target:
-        bad = make(target, timeout=20)
+        bad = make(target, timeout=60)
         bad.tools()
         with Grown() as grown:
             said = heard(sync_door, bad, wild("t_big"))

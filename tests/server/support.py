@@ -40,8 +40,8 @@ agents:
 CALL = "{text: Let me see., calls: [{tool: calculate, args: {expression: 21*2}}]}"
 TALK = f"steps: [{', '.join([CALL, 'It is 42.'] * 6)}]\n"
 SLOW = f"chunk_delay: 0.02\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(120))}']\n"
-
-
+ENDLESS = f"chunk_delay: 0.02\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(4_000))}']\n"
+"""For a run that a test ends: it goes on for longer than any test."""
 START_SECONDS = 60
 
 

@@ -128,7 +128,7 @@ def test_a_run_ends_with_its_reader_if_that_is_asked_for(server: Served) -> None
         with http.stream("POST", "/agents/slow/stream", json=body) as got:
             run = got.headers["x-run-id"]
             next(got.iter_lines())
-        until(lambda: http.get(f"/runs/{run}").json()["status"] != "running", "it never ended", 5)
+        until(lambda: http.get(f"/runs/{run}").json()["status"] != "running", "it never ended")
         assert http.get(f"/runs/{run}").json()["status"] == "cancelled"
         last = json.loads(frames(http.get(f"/runs/{run}/events").text)[-1][2])
     assert last["event"] == "error"
@@ -158,8 +158,8 @@ def test_what_becomes_of_a_run_is_one_of_two() -> None:
         ServerOptions(on_disconnect="stay")  # type: ignore[arg-type]  # that is the mistake
 
 
-def test_cancel_ends_a_run_and_the_thread_goes_on(server: Served) -> None:
-    with server.http() as http:
+def test_cancel_ends_a_run_and_the_thread_goes_on(endless: Served) -> None:
+    with endless.http() as http:
         with http.stream("POST", "/agents/slow/stream", json=ASK) as got:
             thread, run = got.headers["x-thread-id"], got.headers["x-run-id"]
             lines = got.iter_lines()
@@ -169,7 +169,7 @@ def test_cancel_ends_a_run_and_the_thread_goes_on(server: Served) -> None:
             told = {"error": "run cancelled", "stopped_because": "cancelled"}
             last = {"event": "error", "run_id": run, "data": told, "thread_id": thread}
             assert (name, json.loads(data)) == ("error", last)  # as `Failed.to_dict` in process
-            with server.client() as wick:
+            with endless.client() as wick:
                 (*_, end) = wick.events(run)
             assert end == Failed(
                 error="run cancelled", stopped_because="cancelled", run_id=run, thread_id=thread

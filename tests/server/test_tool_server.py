@@ -67,7 +67,7 @@ def tools_served(folder: Path, *args: str) -> Iterator[tuple[httpx.Client, str]]
         first = process.stderr.readline()
         found = re.fullmatch(r"serving (.*) on (http://\S+)\n", first)
         assert found, first + process.stderr.read()
-        with httpx.Client(base_url=found[2], trust_env=False, timeout=20) as http:
+        with httpx.Client(base_url=found[2], trust_env=False, timeout=60) as http:
             yield http, found[1]
     finally:
         process.send_signal(signal.SIGTERM)
