@@ -26,7 +26,7 @@ from wick_graph.cli.app import call
 from wick_graph.client import Client
 from wick_graph.server import Server
 
-SECONDS = 60
+SECONDS = 120
 AGENTS = """\
 store: sqlite:///wick.db
 defaults: {ttl: never, tools: [calculate]}
@@ -42,7 +42,7 @@ TALK = f"steps: [{', '.join([CALL, 'It is 42.'] * 6)}]\n"
 SLOW = f"chunk_delay: 0.02\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(120))}']\n"
 ENDLESS = f"chunk_delay: 0.02\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(4_000))}']\n"
 """For a run that a test ends: it goes on for longer than any test."""
-START_SECONDS = 60
+START_SECONDS = 200
 
 
 @dataclass

@@ -26,7 +26,7 @@ from wick_graph.cli.app import call
 from wick_graph.config import code
 from wick_graph.store import SqlSaver, ThreadInfo
 
-SECONDS = 60
+SECONDS = 120
 
 
 @dataclass(frozen=True)
