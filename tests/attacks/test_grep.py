@@ -290,7 +290,12 @@ def test_a_search_ends_when_nobody_waits(
     stop.set()
     opened: list[str] = []
     real = search._open
-    monkeypatch.setattr(search, "_open", lambda *at: opened.append(at[1]) or real(*at))
+
+    def note(root: Any, path: str, walk: Any) -> int | None:
+        opened.append(path)
+        return real(root, path, walk)
+
+    monkeypatch.setattr(search, "_open", note)
     found = searching.grep("nothing", stop=stop)
     assert found.truncated
     assert len(opened) <= 1, "it looked on"

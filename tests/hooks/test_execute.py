@@ -21,6 +21,7 @@ from tests.engine.support import wild
 from tests.source import ROOT
 from wick_graph import Agent
 from wick_graph.backends import Executed, LocalBackend, Stop, process
+from wick_graph.backends.protocol import GRACE_SECONDS
 from wick_graph.errors import ToolError
 from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.testing import ScriptedModel
@@ -176,7 +177,7 @@ def test_x2_a_background_child_does_not_hold_the_call(fs: LocalBackend, mark: st
 def test_x2_a_background_child_may_end_what_it_says(
     fs: LocalBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert process.GRACE_SECONDS > 0.05
+    assert GRACE_SECONDS > 0.05
     monkeypatch.setattr(process, "GRACE_SECONDS", 30.0)  # it needs no more than its own time
     assert fs.exec("(sleep 0.05; echo late) & echo early").stdout == "early\nlate\n"
 

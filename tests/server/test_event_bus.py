@@ -225,7 +225,8 @@ def test_an_end_of_the_server_ends_the_streams(
         http = httpx.Client(base_url=made.url, timeout=SECONDS, trust_env=False)
         told = Follower(http)
         assert told.next()[1] == "connected"
-        made._use._server.config.timeout_graceful_shutdown = 60  # 5 s may pass on a busy machine
+        server: Any = made._use
+        server._server.config.timeout_graceful_shutdown = 60  # 5 s may pass on a busy machine
         began = time.monotonic()
     assert told.ended.wait(SECONDS)
     assert time.monotonic() - began < 30, "it waited for a connection that did not end"

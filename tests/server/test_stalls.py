@@ -325,7 +325,7 @@ def test_health_answers_under_the_flood(tmp_path: Path) -> None:
         callers = [threading.Thread(target=flood, args=(number,)) for number in range(20)]
         for caller in callers:
             caller.start()
-        took = []
+        took: list[float] = []
         with served.http() as http:
             try:
                 while answered[400] < 10 or len(took) < 5:  # all bodies were under way at once
