@@ -55,7 +55,7 @@ def test_each_moment_of_hooks_and_parallel_tools_can_be_stopped_at(
         found = stops(session, session.run("add them", thread_id="t", door=door, timeout=WAIT))
         held = [stop.entry.seq for stop in found if stop.entry]
         recorded = [entry.seq for entry in session.inspect.moments()]
-        assert held == recorded
+        assert held == recorded, [stop.entry for stop in found if stop.entry][-1]
         between = [stop.entry.what for stop in found if stop.entry]
         assert between.count("hook.enter") == 2 + 2 * 1 + 2 * 1 + 3 * 2 + 1
         assert found[1].mode == "LIVE stopped (volatile)"
