@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
+from tests.server.support import until
 from wick_graph.store import SqlSaver
-
-SECONDS = 60
 
 
 def until_written(url: str, *texts: str, thread: str = "t") -> None:
@@ -21,13 +18,13 @@ def until_written(url: str, *texts: str, thread: str = "t") -> None:
             said = repr(last.pending_writes) if last else ""
             return all(text in said for text in texts)
 
-        _until(written)
+        until(written, "it was never recorded")
 
 
 def until_done(url: str, calls: int = 1) -> None:
     """Wait until the ledger knows that so many calls are done."""
     with SqlSaver.from_url(url) as store:
-        _until(lambda: done_in(store) >= calls)
+        until(lambda: done_in(store) >= calls, "it was never recorded")
 
 
 def done_in(store: SqlSaver) -> int:
@@ -35,10 +32,3 @@ def done_in(store: SqlSaver) -> int:
     with store._core.reading() as db:
         states = db.execute("SELECT state FROM calls").fetchall()
     return sum(state == "done" for (state,) in states)
-
-
-def _until(seen: Callable[[], bool]) -> None:
-    until = time.monotonic() + SECONDS
-    while not seen():
-        assert time.monotonic() < until, "it was never recorded"
-        time.sleep(0.02)

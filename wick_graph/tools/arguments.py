@@ -278,7 +278,7 @@ def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
 _KEPT: Final = 1024
 
 _valid: Final[dict[bytes, None]] = {}
-"""Digests of schemas that are valid: each agent has the same few tools, and a check takes 5 ms."""
+"""Digests of schemas that are valid: agents share tools, and a check takes milliseconds."""
 
 
 def _check_schema(kind: Any, schema: Mapping[str, Any]) -> None:
