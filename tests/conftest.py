@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import ssl
+from collections.abc import Generator
 from typing import Final
 from zlib import crc32
 
@@ -99,6 +100,16 @@ def _shares(item: pytest.Item) -> str | None:
     made = item._fixtureinfo.name2fixturedefs.values()
     shared = any(one.scope == "module" and one.baseid for found in made for one in found)
     return item.nodeid.partition("::")[0] if shared else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while tests are collected: nearly all that is made then is kept."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

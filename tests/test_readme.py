@@ -44,6 +44,7 @@ import typer.main
 import yaml
 
 from tests.source import ROOT
+from tests.support import forked
 from tests.support.command import Folder
 from wick_graph.cli.app import app, call
 from wick_graph.config import AgentsFile, parse_config
@@ -172,7 +173,7 @@ class Desk:
 
     def run(self, command: list[str]) -> tuple[int, str]:
         """Run a command; return its exit code and what it printed, errors included."""
-        done = subprocess.run(
+        done = forked.run(
             command,
             cwd=self.folder,
             env=self.env,
@@ -211,7 +212,7 @@ class Desk:
         Others may leave open what only the end of a process closes.
         """
         if not (self.own and self.learns):
-            return self.run([str(self.bin / "python"), name])
+            return self.run([sys.executable if self.own else str(self.bin / "python"), name])
 
         def program() -> int:
             sys.path.insert(0, str(self.folder))
@@ -248,8 +249,9 @@ class Desk:
 
     def _serve(self, args: list[str]) -> str:
         """Start a server, and return its first line."""
-        server = subprocess.Popen(
-            [str(self.bin / "wick"), *args],
+        wick = [sys.executable, "-m", "wick_graph"] if self.own else [str(self.bin / "wick")]
+        server = forked.Popen(
+            [*wick, *args],
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from tests.attacks import naive_commands
 from tests.attacks.commands import told
 from tests.sandbox.fixtures import Cell, command_lines
 from tests.source import ROOT
+from wick_graph.backends import process
 
 HANGING = {
     "sleeps": "{sleep}",
@@ -27,8 +28,10 @@ HANGING = {
 
 @pytest.mark.sisters
 @pytest.mark.parametrize("command", [pytest.param(c, id=f"C1-{n}") for n, c in HANGING.items()])
-def test_a_command_that_hangs_is_ended_with_all_that_it_started(cell: Cell, command: str) -> None:
-    cell.run("true")
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(
+    cell: Cell, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_LATE_SECONDS", cell.slack - 1)  # its reaper may start late
     done, took = cell.timed(command.format(sleep=cell.sleep), timeout=1)
     assert took <= 1 + cell.slack
     assert (done.timed_out, done.exit_code) == (True, 124)
@@ -37,9 +40,8 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(cell: Cell, comm
 
 @pytest.mark.parametrize("_", [pytest.param(0, id="C1-child")])
 def test_a_background_child_does_not_hold_the_call(cell: Cell, _: int) -> None:
-    cell.run("true")
     done, took = cell.timed(f"{cell.sleep} & echo hi")
-    assert took <= cell.slack
+    assert took <= cell.slack, "the child sleeps for years, and the call may wait for 30 s"
     assert (done.stdout, done.timed_out) == ("hi\n", False)
     assert cell.nothing_left()
 
@@ -121,14 +123,11 @@ def test_nothing_outlives_the_engine(cell: Cell, _: int) -> None:
     engine = subprocess.Popen(
         [sys.executable, "-c", f"{make}; fs.exec('setsid {cell.sleep} & {cell.sleep}')"], cwd=ROOT
     )
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not any(line.startswith(cell.sleep) for line in cell.left()):
         assert engine.poll() is None
         assert time.monotonic() < until
         time.sleep(0.02)
     engine.kill()
     engine.wait()
-    until = time.monotonic() + 1 + cell.slack
-    while cell.left() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert cell.left() == []
+    assert cell.nothing_left()

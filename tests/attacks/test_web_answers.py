@@ -98,10 +98,10 @@ def dribble(first: bytes, piece: bytes) -> Answer:
 async def test_a_slow_answer_has_a_deadline_as_a_whole(answer: Answer) -> None:
     with loopback(answer) as server:
         client = Client(allow=[server.url()], timeout=SLOW)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with pytest.raises(ToolError, match=r"no whole answer came within 0\.6 s"):
                 await client.send("GET", server.url())
-        assert await asyncio.to_thread(server.broken.wait, 10)
+        assert await asyncio.to_thread(server.broken.wait, 60)
 
 
 def flood(first: bytes, piece: bytes, times: int = 10**9) -> Answer:

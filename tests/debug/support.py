@@ -8,7 +8,7 @@ from tests.journal.support import PROMPT, Guard, Todo
 from wick_graph import Agent, ToolError, tool
 from wick_graph.testing import ScriptedModel, calls
 
-WAIT: Any = 30
+WAIT: Any = 60
 """Seconds after which a test that waits for a stop gives up."""
 
 

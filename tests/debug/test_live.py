@@ -13,6 +13,7 @@ from tests.debug.support import WAIT, World
 from tests.server.support import until
 from tests.support.provider import Provider
 from wick_graph import Agent, ToolContext, tool
+from wick_graph.core import stopping
 from wick_graph.debug import DebugSession, Stop
 from wick_graph.errors import DebugError
 from wick_graph.subagents import Subagent, delegation
@@ -20,6 +21,20 @@ from wick_graph.testing import ScriptedModel, call, calls
 
 DOORS = [pytest.param("sync", id="invoke"), pytest.param("async", id="ainvoke")]
 ENDS = ("finished", "failed", "cancelled", "interrupt", "durable")
+
+
+class HandClock:
+    """The time by which runs that are debugged have limits: it passes when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now = 0.0
+        monkeypatch.setattr(stopping, "time", self)
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def forward(self, seconds: float) -> None:
+        self._now += seconds
 
 
 def stops(session: DebugSession, first: Stop, verb: str = "step") -> list[Stop]:
@@ -40,7 +55,7 @@ def test_each_moment_of_hooks_and_parallel_tools_can_be_stopped_at(
         found = stops(session, session.run("add them", thread_id="t", door=door, timeout=WAIT))
         held = [stop.entry.seq for stop in found if stop.entry]
         recorded = [entry.seq for entry in session.inspect.moments()]
-        assert held == recorded
+        assert held == recorded, [stop.entry for stop in found if stop.entry][-1]
         between = [stop.entry.what for stop in found if stop.entry]
         assert between.count("hook.enter") == 2 + 2 * 1 + 2 * 1 + 3 * 2 + 1
         assert found[1].mode == "LIVE stopped (volatile)"
@@ -255,9 +270,15 @@ def test_another_thread_steers_a_run_and_pauses_it(world: World, url: str) -> No
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async-def"])
 @pytest.mark.parametrize("row", ["B12"])
 def test_time_stands_still_while_a_run_is_held(
-    row: str, is_async: bool, door: Any, world: World, url: str
+    row: str,
+    is_async: bool,
+    door: Any,
+    world: World,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A call under way, and the whole run, have longer limits than the stop is; none expires."""
+    """A call under way, and the whole run, have shorter limits than the stop is; none expires."""
+    clock = HandClock(monkeypatch)
     started, finish = threading.Event(), threading.Event()
 
     def work() -> str:
@@ -273,7 +294,7 @@ def test_time_stands_still_while_a_run_is_held(
             await asyncio.sleep(0.01)
         return "in time"
 
-    made = tool(name="slow", timeout=0.6, replay="safe")
+    made = tool(name="slow", timeout=0.1, replay="safe")
     slow = made(awork) if is_async else made(work)
 
     @tool
@@ -282,12 +303,13 @@ def test_time_stands_still_while_a_run_is_held(
         return "other"
 
     model = ScriptedModel([calls(("slow", {}), ("other", {})), "Done."])
-    agent = Agent("a", model, tools=[slow, other], store=url, deadline=1.2)
+    agent = Agent("a", model, tools=[slow, other], store=url, deadline=0.2)
     with agent, DebugSession(agent) as session:
         session.breakpoints.break_("tool:other")
         session.run("go", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)
         assert started.wait(WAIT)
-        time.sleep(1.5)  # longer than both limits
+        clock.forward(1.0)
+        time.sleep(0.5)  # longer than both limits, for a clock that nobody holds
         finish.set()
         assert session.cont(timeout=WAIT).reason == "finished"
         texts = [
@@ -372,34 +394,40 @@ def test_a_thread_is_not_forgotten_while_it_is_held(row: str, world: World, url:
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("row", ["B12"])
 def test_a_models_time_limit_counts_no_stop(
-    row: str, door: Any, provider: Provider, url: str
+    row: str, door: Any, provider: Provider, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a provider may take begins with its call and ends with its answer; both are held."""
+    clock = HandClock(monkeypatch)
     provider.say("Done.")
     told = {"provider": "openai", "model": "m", "base_url": provider.url, "api_key": "none"}
-    agent = Agent("a", {**told, "timeout": "0.7s", "retries": 0}, store=url, deadline=1.2)
+    agent = Agent("a", {**told, "timeout": "1.5s", "retries": 0}, store=url, deadline=0.2)
     with agent, DebugSession(agent) as session:
         session.add("break model:request")
         session.add("break model:response")
         session.run("go", thread_id="t", door=door, stop_on_entry=False, timeout=WAIT)
-        time.sleep(0.8)
+        clock.forward(1.0)
+        time.sleep(1.6)  # longer than the provider may take
         assert session.cont(timeout=WAIT).reason == "breakpoint", session.error
-        time.sleep(0.8)
+        clock.forward(1.0)
+        time.sleep(1.6)
         assert session.cont(timeout=WAIT).reason == "finished", session.error
         assert session.inspect.state("messages[-1].content", "@last") == "Done."
 
 
 def test_limits_expire_where_nothing_is_held(world: World, url: str) -> None:
+    over = threading.Event()
+
     @tool(timeout=0.2)
     def endless() -> str:
         """Take too long."""
-        time.sleep(1)
+        over.wait(WAIT)
         return "late"
 
     model = ScriptedModel([call("endless"), "Done."])
     agent = Agent("a", model, tools=[endless], store=url)
     with agent, DebugSession(agent) as session:
         session.run("go", thread_id="t", stop_on_entry=False, timeout=WAIT)
+        over.set()
         assert "timed out" in session.inspect.state("messages[2].content", "@last")
 
 

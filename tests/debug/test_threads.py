@@ -100,9 +100,17 @@ def test_pausing_without_end_loses_no_stop(world: World, url: str) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_everybody_who_waits_is_told_of_the_end(door: Any, world: World, url: str) -> None:
+def test_everybody_who_waits_is_told_of_the_end(
+    door: Any, world: World, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One thread waits for a verb, one for any stop; a third one ends the run under both."""
-    gated = Gated()
+    gated, ask = Gated(), StopAsked.ask
+
+    def asked(self: StopAsked, because: str, text: str) -> bool:
+        found = ask(self, because, text)
+        gated.go_on.set()
+        return found
+
     agent, _ = world.agent(url, call("slow"), "Done.", tools=[tool(gated.slow)], hooks=[])
     with agent, DebugSession(agent) as session:
         session.run("go", thread_id="t", door=door, timeout=WAIT)
@@ -113,7 +121,7 @@ def test_everybody_who_waits_is_told_of_the_end(door: Any, world: World, url: st
         ]
         assert gated.began.wait(WAIT)
         until(lambda: session.mode == "LIVE running", "nobody went on")
-        threading.Timer(0.1, gated.go_on.set).start()
+        monkeypatch.setattr(StopAsked, "ask", asked)
         assert session.abort("enough", timeout=WAIT).reason == "cancelled"
         for thread in waiting:
             thread.join(WAIT)

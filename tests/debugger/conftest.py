@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,17 +29,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a finished run with two hooks and three tools, one of which fails."""
+    path = tmp_path_factory.mktemp("recording") / "store.db"
+    with SqlSaver.from_url(f"sqlite:///{path}") as saver:
+        agent, _ = agent_of(saver)
+        agent.invoke("add", thread_id="t")
+    return path
+
+
 @pytest.fixture
-def saver(folder: Path) -> Iterator[SqlSaver]:
+def saver(folder: Path, request: pytest.FixtureRequest) -> Iterator[SqlSaver]:
+    if "journal" in request.fixturenames:
+        shutil.copyfile(request.getfixturevalue("recording"), folder / "store.db")
     with SqlSaver.from_url(f"sqlite:///{folder}/store.db") as saver:
         yield saver
 
 
 @pytest.fixture
 def journal(saver: SqlSaver) -> Journal:
-    """A finished run with two hooks and three tools, one of which fails."""
-    agent, _ = agent_of(saver)
-    agent.invoke("add", thread_id="t")
+    """The record of that run."""
     return Journal(saver, "t")
 
 

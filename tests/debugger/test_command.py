@@ -288,7 +288,7 @@ def terminal(journal: Journal, saver: SqlSaver, folder: Path) -> Any:
         cwd=str(folder),
         env=env,
         encoding="utf-8",
-        timeout=30,
+        timeout=120,
         dimensions=(40, 200),
     )
     yield made
@@ -297,7 +297,7 @@ def terminal(journal: Journal, saver: SqlSaver, folder: Path) -> Any:
 
 def interrupt(terminal: Any, prompt: str) -> None:
     """Press Ctrl-C until there is a new prompt: readline does not see one just before it waits."""
-    for _ in range(6):
+    for _ in range(20):
         terminal.sendintr()
         if terminal.expect_exact([prompt, pexpect.TIMEOUT], timeout=5) == 0:
             return

@@ -1,6 +1,6 @@
 """A disk that fails at the nth call: the errors are said, and nothing that was told is lost.
 
-`WICK_FAULTS` lists the calls at which it fails (`1,4,9,…` here, every one by night).
+`WICK_FAULTS` lists the calls at which it fails (`1,9` here, every one by night).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SIGKILL at random instants: nothing acknowledged is lost, nothing finished is run twice.
 
-`WICK_KILL_TRIALS` sets the number of trials on SQLite for each kind of tool (12 here, thousands by
+`WICK_KILL_TRIALS` sets the number of trials on SQLite for each kind of tool (6 here, thousands by
 night); on PostgreSQL there are half as many.
 """
 
@@ -22,8 +22,8 @@ from tests.durability import agent_process
 from tests.durability.agent_process import CALLS, CONFIG, TURNS, Log, agent_of, url_of
 from tests.durability.conftest import Furnish
 
-TRIALS = int(os.environ.get("WICK_KILL_TRIALS", "12"))
-MOST = 8
+TRIALS = int(os.environ.get("WICK_KILL_TRIALS", "6"))
+MOST = 16
 """Times as many trials, until every window has been hit."""
 KILLS = 3
 SEED = 20_261_122

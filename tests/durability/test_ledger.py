@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from langgraph.types import Command, interrupt
 
 from tests.store.test_store_graphs import delta_graph
 from tests.support.orphans import assert_no_orphans
+from tests.support.recorded import until_written
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import StorageError
 from wick_graph.store.ledger import Ledger
@@ -55,11 +55,9 @@ def agent_of(url: str, world: World, *steps: Any) -> Agent:
 
     @tool(replay="never")
     def die(n: int) -> str:
-        """Have an effect, wait for the siblings', and take the process down."""
+        """Have an effect, wait for the siblings' results, and take the process down."""
         world.done(f"die{n}")
-        while sum(world.effects.values()) < 3:
-            time.sleep(0.005)
-        time.sleep(0.3)  # most likely the others are on record; if not, they count as unknown
+        until_written(url, "acted 1", "acted 2")
         os.kill(os.getpid(), signal.SIGKILL)
         return "never"
 

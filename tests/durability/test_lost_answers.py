@@ -149,7 +149,7 @@ def test_a_run_one_of_whose_commits_was_not_answered_is_asked_for_again(
 def test_two_servers_that_get_one_key_at_one_moment_begin_one_run(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both, superseded = threading.Barrier(2, timeout=20), ServerRuns._supersede
+    both, superseded = threading.Barrier(2, timeout=60), ServerRuns._supersede
 
     def meet(streams: ServerRuns, *args: Any) -> None:
         both.wait()  # both have looked for the key, and found nothing

@@ -19,7 +19,7 @@ from wick_graph.store.thread_cache import AllowedBranches
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.types import Replay
 
-SECONDS = 20
+SECONDS = 60
 NETS = {
     "look": (Leases, "check_ownership"),
     "renew": (Leases, "renew"),
@@ -290,13 +290,15 @@ def test_the_keeper_renews_often_enough(mine: SqlSaver, monkeypatch: pytest.Monk
     turns: list[str] = []
     twice = threading.Event()
 
-    def note(turn: str) -> None:
+    def note(leases: Leases, turn: str) -> None:
+        if leases is not mine.leases:
+            return  # another store of this process has a keeper, too
         turns.append(turn)
         if turns.count("renew") == 2:
             twice.set()
 
-    monkeypatch.setattr(Leases, "check_ownership", lambda _: note("look"))
-    monkeypatch.setattr(Leases, "renew", lambda _: note("renew"))
+    monkeypatch.setattr(Leases, "check_ownership", lambda leases: note(leases, "look"))
+    monkeypatch.setattr(Leases, "renew", lambda leases: note(leases, "renew"))
     mine.leases.acquire("t")
     assert twice.wait(SECONDS)
     first, second = [at for at, turn in enumerate(turns) if turn == "renew"][:2]

@@ -24,7 +24,7 @@ from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call, calls
 
 SIX = [f"t{n}" for n in range(6)]
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.recorded import until_done, until_written
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.testing import ScriptedModel, call, calls
 from wick_graph.types import Replay
@@ -62,7 +63,7 @@ def agent_of(url: str, world: World, replay: Replay, *, still: bool = False) -> 
         """Wait until the other's result is where it is to be, and take the process down."""
         world.done("begun")
         world.wait("acted")
-        (time.sleep(0.3) if still else until_written(url))
+        (until_done(url) if still else until_written(url, "acted"))
         os.kill(os.getpid(), signal.SIGKILL)
         return "never"
 
@@ -72,15 +73,6 @@ def agent_of(url: str, world: World, replay: Replay, *, still: bool = False) -> 
         store._core._flusher.close()
         store.leases.close()  # the keeper reads, and what waits is written before any read
     return Agent(model=ScriptedModel(script), tools=[act, die], store=store)
-
-
-def until_written(url: str) -> None:
-    """Wait until the result is where another process finds it."""
-    with SqlSaver.from_url(url) as other:
-        while not (last := other.get_tuple({"configurable": {"thread_id": "t"}})) or (
-            "acted" not in repr(last.pending_writes)
-        ):
-            time.sleep(0.02)
 
 
 def crash(work: Callable[[], object]) -> None:

@@ -122,8 +122,10 @@ def test_the_part_of_a_reply_that_was_shown_before_ctrl_c_is_in_the_thread(folde
         terminal.end()
     held = folder.messages()
     assert [kind for kind, _ in held] == ["human", "ai", "human", "ai"]
-    assert held[1][1].startswith("one two three")
-    assert held[1][1].strip() in " ".join(shown.split())
+    said = re.search(r"one two three(?: four)*", " ".join(shown.split()))
+    assert said is not None
+    # All that was shown, and at most the word that came as the key was pressed.
+    assert held[1][1].strip() in (said[0], f"{said[0]} four")
 
 
 @pytest.mark.slow
@@ -184,8 +186,7 @@ def test_ctrl_c_cancels_the_run_and_not_the_talk(folder: Folder) -> None:
         terminal.wait_for(PROMPT)
         assert terminal.process.poll() is None
         say(terminal, "/resume", "/resume\n")
-        terminal.press("\x03")
-        terminal.wait_for(PROMPT)
+        terminal.interrupt(PROMPT)
         terminal.press("\x04")
         assert terminal.end()[0] == 0
     thread = folder.thread()

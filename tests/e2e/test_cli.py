@@ -234,7 +234,7 @@ def test_ctrl_c_cancels_and_leaves_a_thread_that_goes_on(place: Place) -> None:
         assert process.stderr.readline() == "→ ls()\n".encode()
         assert process.stderr.readline().startswith("← [".encode())
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=40)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == b""
     assert err.decode().startswith("stopped: cancelled\nthread mine (continue: ")
@@ -254,7 +254,7 @@ def test_a_reader_that_leaves_ends_it_quietly(place: Place) -> None:
         assert process.stdout.read(1) == b"w"
         process.stdout.close()
         err = process.stderr.read()
-        process.wait(40)
+        process.wait(60)
     assert process.returncode == 141
     assert err == b""
 
@@ -288,7 +288,7 @@ def in_terminal(place: Place, *args: str) -> str:
         except OSError:  # the other end is closed
             break
     os.close(master)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     return shown.decode()
 
 
@@ -377,11 +377,11 @@ def test_what_is_refused_gets_one_sentence_and_leaves_nothing(
 
 
 HELP = """\
-import sys, time
+import sys
 from wick_graph.cli.app import call
 code = call(["--help"])
 heavy = {"langchain", "langchain_core", "langgraph", "sqlalchemy", "pydantic", "rich", "yaml"}
-print(code, sorted(heavy & {name.partition(".")[0] for name in sys.modules}), time.process_time())
+print(code, sorted(heavy & {name.partition(".")[0] for name in sys.modules}), len(sys.modules))
 """
 
 
@@ -390,6 +390,6 @@ def test_help_is_there_at_once(place: Place) -> None:
     done = subprocess.run(run, env=place.env(), capture_output=True, text=True, check=True)
     *shown, last = done.stdout.splitlines()
     assert any(line.strip().startswith("threads ") for line in shown)
-    code, imported, seconds = last.split()
+    code, imported, modules = last.split()
     assert (code, imported) == ("0", "[]")
-    assert float(seconds) < 0.6  # of this process alone, whatever else the machine does
+    assert int(modules) < 320  # what the time goes to, on any machine; 230 of them take 0.15 s

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from langchain_openai import ChatOpenAI
 
+from tests.support import forked
 from tests.support.provider import Call, Provider, Reply
 from wick_graph import Agent, events
 from wick_graph.errors import ModelError
@@ -142,8 +142,8 @@ def test_the_ten_lines_of_the_readme_go_on_in_a_second_process(
     said = []
     for question in ("How many words has 'one two three'?", "What did I ask?"):
         command = [sys.executable, "chat.py", question]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+        done = forked.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.strip())

@@ -245,7 +245,7 @@ def test_a_server_keeps_tenants_apart_and_takes_runs_up(processes: Folder) -> No
     create = ("token", "create", "--app", "app:agents", "--tenant")
     tokens = [processes.wick(*create, name).out.strip() for name in ("anna", "bert")]
     ask = {"messages": [{"role": "user", "content": "How many?"}], "thread_id": "t"}
-    with httpx.Client(base_url=url, trust_env=False) as http:
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as http:
         first, second = ({"Authorization": f"Bearer {token}"} for token in tokens)
         done = http.post("/agents/billing/invoke", json=ask, headers=first)
         assert done.json()["response"] == "Three, says clerk."

@@ -234,7 +234,7 @@ class Late(SqlSaver):
 
     def _wait(self, until: Callable[[], bool]) -> None:
         with self._news:
-            assert self._news.wait_for(until, 20)
+            assert self._news.wait_for(until, 60)
 
 
 class Opening(BaseHook):

@@ -17,6 +17,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, interrupt
 
 from tests.engine.support import Door, Recorder, add, agent_of, roles
+from tests.support.recorded import done_in
 from wick_graph import Agent, BaseHook, WickError
 from wick_graph.errors import MessageError
 from wick_graph.testing import ScriptedModel, call, calls
@@ -373,7 +374,8 @@ def test_cancellation_leaves_a_usable_thread() -> None:
     async def run() -> None:
         task = asyncio.create_task(agent.ainvoke("?", thread_id="t"))
         await started.wait()
-        await asyncio.sleep(0.05)
+        while not done_in(agent.store):  # type: ignore[arg-type]  # it is ours
+            await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from wick_graph import Agent, events, langgraph_config
+from wick_graph.core.stopping import Stop
 from wick_graph.engine.guest import GuestAgent
 from wick_graph.errors import ConfigError, RunError, ThreadBusyError
 from wick_graph.hooks import ApprovalHook
@@ -180,7 +181,16 @@ async def test_a_reader_who_leaves_ends_the_run() -> None:
     agent.close()
 
 
-def test_a_run_is_cancelled_and_its_deadline_holds_between_two_steps() -> None:
+def test_a_run_is_cancelled_and_its_deadline_holds_between_two_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask = Stop.ask
+
+    def asked(self: Stop, because: str, text: str) -> bool:
+        found = ask(self, because, text)
+        go.set()
+        return found
+
     def step(state: MessagesState) -> Any:
         began.set()
         go.wait(60)
@@ -193,13 +203,12 @@ def test_a_run_is_cancelled_and_its_deadline_holds_between_two_steps() -> None:
     work = threading.Thread(target=lambda: results.append(agent.invoke("Hi", thread_id="t")))
     work.start()
     began.wait(60)
-    threading.Timer(0.3, go.set).start()
+    monkeypatch.setattr(Stop, "ask", asked)
     assert agent.cancel("t")
     work.join(60)
     assert results[0].stopped_because == "cancelled"
     assert [message.text for message in agent.resume("t").messages] == ["Hi", "Step.", "Step."]
     go.clear()
-    threading.Timer(0.3, go.set).start()
     assert agent.invoke("Hi", thread_id="late", deadline=0.1).stopped_because == "limit"
     agent.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import Callable
 from operator import add as plus
@@ -23,6 +22,8 @@ from typing_extensions import TypedDict
 
 from tests.engine.handoff_process import CONFIG, team
 from tests.engine.support import add
+from tests.source import ROOT
+from tests.support import forked
 from wick_graph import Agent, BaseHook, SqlSaver, ToolContext, tool, tool_msg
 from wick_graph.debug import DebugSession
 from wick_graph.hooks import ApprovalHook
@@ -261,7 +262,7 @@ def test_a_team_inside_a_tool_leaves_the_outer_journal_whole() -> None:
 def test_a_kill_on_the_way_loses_and_repeats_nothing(tmp_path: Path, place: str) -> None:
     database, log = tmp_path / "t.db", tmp_path / "log"
     program = [sys.executable, "-m", "tests.engine.handoff_process"]
-    done = subprocess.run([*program, str(database), str(log), place], check=False)
+    done = forked.run([*program, str(database), str(log), place], cwd=ROOT)
     assert done.returncode == 9
     assert sorted(log.read_text().split()) == ["pay", "to_bob"]
     with SqlSaver.from_url(f"sqlite:///{database}") as saver:

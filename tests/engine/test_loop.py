@@ -112,7 +112,7 @@ def test_a_raising_tool_is_answered_and_its_siblings_finish(door: Door) -> None:
 
 
 def test_results_stand_in_call_order_and_calls_run_side_by_side(door: Door) -> None:
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=60)
 
     def slow(seconds: float) -> str:
         """Wait."""
@@ -146,13 +146,13 @@ def test_a_late_tool_is_answered(door: Door) -> None:
     @tool(timeout=0.05)
     def stuck() -> str:
         """Hang."""
-        release.wait(20)
+        release.wait(60)
         return "late"
 
     @tool(timeout=0.05)
     async def astuck() -> str:
         """Hang."""
-        await asyncio.sleep(20)
+        await asyncio.sleep(60)
         return "late"
 
     agent, _ = agent_of(calls(("stuck", {}), ("astuck", {})), "ok", tools=[stuck, astuck])

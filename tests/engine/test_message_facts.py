@@ -480,9 +480,15 @@ def test_the_next_turn_keeps_the_record_beside_finished_calls(
 
         async def wrap_tool_call(self, call: Any, next: Any) -> Any:
             if call.args["a"] == 2:
-                await asyncio.sleep(0.3)  # the other call has finished by then
+                while not finished:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.3)  # what was finished is stored by then
                 raise RuntimeError("no")
-            return await next(call)
+            result = await next(call)
+            finished.append(call.args["a"])
+            return result
+
+    finished: list[int] = []
 
     def put(a: int) -> str:
         """Put something down."""

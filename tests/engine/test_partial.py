@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from wick_graph import Agent, BaseHook, ModelRequest
+from wick_graph.engine import lifecycle
 from wick_graph.events import ChatModelStream, Done, Failed
 from wick_graph.messages.base import is_partial
 from wick_graph.messages.chain import pretty_print
@@ -143,24 +144,26 @@ def test_a_cancellation_from_elsewhere_stores_it_too(store: Any) -> None:
         assert thread(agent) == [("human", "Count."), ("ai", "".join(got))]
 
 
-def leave_behind(agent: Agent, reached: threading.Event) -> str:
+def leave_behind(agent: Agent, reached: threading.Event, left: threading.Event) -> str:
     """Leave at the first piece of a reply, when the run has gone on to another step."""
     events: Any = agent.stream("Count.", thread_id="t")
     read = next(e.delta for e in events if isinstance(e, ChatModelStream))
-    assert reached.wait(10)
+    assert reached.wait(60)
     events.close()
+    left.set()
     return str(read)
 
 
-def aleave_behind(agent: Agent, reached: threading.Event) -> str:
+def aleave_behind(agent: Agent, reached: threading.Event, left: threading.Event) -> str:
     """Do the same in a loop."""
 
     async def leave() -> str:
         events: Any = agent.astream("Count.", thread_id="t")
         async for event in events:
             if isinstance(event, ChatModelStream):
-                assert await asyncio.to_thread(reached.wait, 10)
+                assert await asyncio.to_thread(reached.wait, 60)
                 await events.aclose()
+                left.set()
                 return event.delta
         raise AssertionError
 
@@ -172,7 +175,7 @@ def aleave_behind(agent: Agent, reached: threading.Event) -> str:
 def test_a_reader_that_is_behind_gets_no_stored_reply_twice(
     store: Any, leave: Leave, step: str
 ) -> None:
-    reached = threading.Event()
+    reached, left = threading.Event(), threading.Event()
 
     class Signal(BaseHook):
         async def wrap_model_call(self, request: ModelRequest, next: Any) -> Any:
@@ -180,26 +183,38 @@ def test_a_reader_that_is_behind_gets_no_stored_reply_twice(
                 reached.set()
             return await next(request)
 
-    def stay(seconds: float) -> str:
+    def stay(until_left: bool) -> str:
         """Stay."""
-        if seconds:
+        if until_left:
             reached.set()
-            time.sleep(seconds)
+            assert left.wait(60)
         return "stayed"
 
-    first = calls(("stay", {"seconds": 0.3 if step == "tools" else 0}), text=REPLY)
+    first = calls(("stay", {"until_left": step == "tools"}), text=REPLY)
     model = ScriptedModel([first, delay(60, "Never.")])
     with Agent("counts", model, tools=[stay], hooks=[Signal()], store=store) as agent:
-        assert leave(agent, reached) != REPLY
+        assert leave(agent, reached, left) != REPLY
         said = [text for kind, text in thread(agent) if kind == "ai"]
         assert said == [REPLY]
         assert agent.graph.get_state(AT).next == (step,)
 
 
-def test_a_deadline_cuts_off_likewise(store: Any) -> None:
+def test_a_deadline_cuts_off_likewise(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rings: list[Callable[[], object]] = []  # it is over when the test says so
+
+    def alarm(seconds: float, ring: Callable[..., object], *args: Any) -> Callable[[], None]:
+        rings.append(functools.partial(ring, *args))
+        return lambda: None
+
+    monkeypatch.setattr(lifecycle, "alarm", alarm)
     with Agent("counts", slow(" ".join([REPLY] * 9)), store=store) as agent:
-        events = [*agent.stream("Count.", thread_id="t", deadline=0.6)]
+        events = []
+        for event in agent.stream("Count.", thread_id="t", deadline=60):
+            events.append(event)
+            if isinstance(event, ChatModelStream):
+                rings.pop()() if rings else None
         assert isinstance(events[-1], Done)
+        assert events[-1].stopped_because == "limit"
         got = "".join(e.delta for e in events if isinstance(e, ChatModelStream))
         assert got
         assert thread(agent) == [("human", "Count."), ("ai", got)]

@@ -43,7 +43,7 @@ TABLES = {
         for phase in re.findall(r"`(\w+)`", row)
     ],
 }
-WAIT: Any = 30
+WAIT: Any = 60
 UPDATE = {"memory": {"note": "kept"}}
 TOLD = [{"channel": "memory", "op": "set", "path": "note"}]
 

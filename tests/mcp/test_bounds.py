@@ -108,7 +108,7 @@ def test_an_answer_is_bounded_while_it_arrives(door: Door, make: Make, how: str,
 @pytest.mark.parametrize("how", ["huge", "encoded"])
 def test_an_answer_over_http_is_bounded_too(make: Make, how: str) -> None:
     with over_http(how) as target:
-        bad = make(target, timeout=20)
+        bad = make(target, timeout=60)
         bad.tools()
         with Grown() as grown:
             said = heard(sync_door, bad, wild("t_big"))
@@ -133,7 +133,7 @@ def test_a_broken_server_costs_its_tools_and_not_its_agent(
     with caplog.at_level(logging.WARNING, "wick_graph.tools.mcp"):
         (said,) = heard(door, make(target, timeout=2), wild("t_big"))
     assert "t_big" in said
-    assert time.monotonic() - start < 12
+    assert time.monotonic() - start < 60, "what hangs would hang for an hour"
     assert "missing" in caplog.text
 
 
@@ -153,7 +153,7 @@ def test_a_server_that_comes_later_brings_its_tools(
     assert agent.invoke("Go").text == "Not yet."
     program.write_text(f"#!/bin/sh\nexec {sys.executable} {BAD} fine\n", "utf-8")
     program.chmod(0o755)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not late.known():
         assert time.monotonic() < until
         time.sleep(0.05)

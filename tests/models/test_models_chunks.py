@@ -182,7 +182,8 @@ def test_the_cost_grows_with_the_stream_alone() -> None:
             best = min(best, time.perf_counter() - start)
         return best
 
-    assert cost(40_000) / cost(2_000) < 60  # 20 if linear, 400 if quadratic
+    # 100 if linear, 10,000 if quadratic; a busy machine may disturb one comparison
+    assert any(cost(40_000) / cost(400) < 500 for _ in range(3))
 
 
 def said(content: Any, **more: Any) -> AIMessageChunk:

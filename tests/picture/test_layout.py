@@ -91,7 +91,7 @@ def big(count: int, edges: int, seed: int) -> tuple[list[Size], list[Link]]:
 
 
 def test_sixty_nodes_take_no_time() -> None:
-    """The promise is 20 ms; the bound leaves room for a slow and busy machine."""
+    """The promise is 20 ms; what grows out of hand takes seconds, on any machine."""
     spent = []
     for seed in range(5):
         boxes, links = big(60, 119, seed)
@@ -99,7 +99,7 @@ def test_sixty_nodes_take_no_time() -> None:
         layout = arrange(boxes, links, svg.METRICS)
         spent.append(time.process_time() - begin)
         assert faults(layout, links) == []
-    assert min(spent) < 0.1
+    assert min(spent) < 0.5
 
 
 def test_hundreds_of_nodes_are_possible() -> None:

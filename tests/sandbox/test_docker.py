@@ -51,7 +51,7 @@ def named(client: Any, user: str) -> list[Any]:
 
 
 def gone(client: Any, user: str) -> bool:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while named(client, user):
         if time.monotonic() > until:
             return False
@@ -316,7 +316,7 @@ class Slow:
     """A container that is there once the test lets it."""
 
     def __init__(self, ready: threading.Event) -> None:
-        assert ready.wait(30)
+        assert ready.wait(60)
         self.parts, self.name, self.stopped, self.killed = (), "slow", False, False
 
     def runs(self) -> bool:
@@ -346,10 +346,10 @@ def test_a_stop_reaches_a_container_that_is_being_launched() -> None:
 
     taking = threading.Thread(target=take)
     taking.start()
-    assert begun.wait(30)
+    assert begun.wait(60)
     pool.stop()
     ready.set()
-    taking.join(30)
+    taking.join(60)
     assert said == ["the container was stopped before it ran; try again"]
     assert made[0].killed
     assert (pool.status, pool.names) == ("idle", [])

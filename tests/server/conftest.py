@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.support import Served, serving
+from tests.server.support import ENDLESS, Served, serving
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +21,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def server(tmp_path: Path) -> Iterator[Served]:
     """A server of the test's own."""
     with serving(tmp_path) as served:
+        yield served
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[Served]:
+    """A server of the test's own, whose slow agent goes on until it is stopped."""
+    with serving(tmp_path, slow=ENDLESS) as served:
         yield served
 
 

@@ -26,7 +26,7 @@ from wick_graph.cli.app import call
 from wick_graph.client import Client
 from wick_graph.server import Server
 
-SECONDS = 60
+SECONDS = 120
 AGENTS = """\
 store: sqlite:///wick.db
 defaults: {ttl: never, tools: [calculate]}
@@ -40,9 +40,9 @@ agents:
 CALL = "{text: Let me see., calls: [{tool: calculate, args: {expression: 21*2}}]}"
 TALK = f"steps: [{', '.join([CALL, 'It is 42.'] * 6)}]\n"
 SLOW = f"chunk_delay: 0.02\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(120))}']\n"
-
-
-START_SECONDS = 60
+ENDLESS = f"chunk_delay: 0.02\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(4_000))}']\n"
+"""For a run that a test ends: it goes on for longer than any test."""
+START_SECONDS = 200
 
 
 @dataclass
@@ -84,6 +84,7 @@ class Served:
                     return self
         finally:
             late.cancel()
+        self.process.communicate()  # which closes its pipe
         raise AssertionError("".join(seen))
 
     @property
@@ -127,7 +128,7 @@ class Served:
 
     def http(self, token: str | None = None) -> httpx.Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=SECONDS, trust_env=False)
 
 
 @contextmanager
@@ -164,16 +165,13 @@ def until(seen: Any, what: str, seconds: float = SECONDS) -> None:
         time.sleep(0.02)
 
 
-def raw(served: Served, data: bytes, seconds: float = 5.0) -> bytes:
-    """Send bytes and return all that comes back until the connection is closed."""
-    with socket.create_connection(("127.0.0.1", served.port), seconds) as connection:
+def raw(served: Served, data: bytes) -> bytes:
+    """Send bytes and return the head of the answer, with what has come of its body."""
+    with socket.create_connection(("127.0.0.1", served.port), SECONDS) as connection:
         connection.sendall(data)
         got = b""
-        try:
-            while piece := connection.recv(65536):
-                got += piece
-        except TimeoutError:
-            pass
+        while b"\r\n\r\n" not in got and (piece := connection.recv(65536)):
+            got += piece
         return got
 
 

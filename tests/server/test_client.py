@@ -172,7 +172,7 @@ def scripted(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[bytes]]
         server = threading.Thread(target=serve)
         server.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}", asked
-        server.join(20)
+        server.join(60)
 
 
 @pytest.mark.parametrize("scripted", [[[HEAD, FIRST, None], [HEAD, LAST]]], indirect=True)

@@ -23,7 +23,7 @@ from wick_graph.service.event_log import EventBus
 from wick_graph.testing import ScriptedModel
 
 ASK: Any = {"messages": [{"role": "user", "content": "Hello."}]}
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 class Follower:
@@ -195,7 +195,7 @@ def test_a_tenant_sees_its_own_alone(server: Server, anna: httpx.Client) -> None
 def test_the_right_to_read_is_enough(server: Server, scope: str) -> None:
     with caller(server, "carl", scope) as http, following(http):
         pass
-    assert httpx.get(f"{server.url}/agents/events", trust_env=False).status_code == 401
+    assert httpx.get(f"{server.url}/agents/events", trust_env=False, timeout=60).status_code == 401
 
 
 def test_a_revoked_token_gets_no_further_events(server: Server, anna: httpx.Client) -> None:
@@ -225,9 +225,11 @@ def test_an_end_of_the_server_ends_the_streams(
         http = httpx.Client(base_url=made.url, timeout=SECONDS, trust_env=False)
         told = Follower(http)
         assert told.next()[1] == "connected"
+        server: Any = made._use
+        server._server.config.timeout_graceful_shutdown = 60  # 5 s may pass on a busy machine
         began = time.monotonic()
     assert told.ended.wait(SECONDS)
-    assert time.monotonic() - began < 4, "uvicorn waits 5 s for a connection that does not end"
+    assert time.monotonic() - began < 30, "it waited for a connection that did not end"
     http.close()
 
 

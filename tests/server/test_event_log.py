@@ -40,14 +40,14 @@ async def test_text_gathers_where_many_runs_go_on(
     work = asyncio.create_task(log.work())
     news = log.news()
     await log.put(text("first"))
-    await asyncio.wait_for(news.wait(), 10)
+    await asyncio.wait_for(news.wait(), 60)
     news = log.news()
     for number in range(50):
         await log.put(text(f" {number}"))
         await asyncio.sleep(0)
     assert not news.is_set()  # it waits for more
     await log.put(DONE)  # this does not wait, nor what came before it
-    await asyncio.wait_for(work, 10)
+    await asyncio.wait_for(work, 60)
     told = [entry[1] async for entry in events_after(log.saver, log.row, 0, None) if entry]
     assert [event["event"] for event in told] == ["on_chat_model_stream"] * 2 + ["done"]
     assert told[1]["data"]["delta"] == "".join(f" {number}" for number in range(50))
@@ -62,10 +62,10 @@ async def test_text_that_gathers_is_written_when_its_time_has_come(
     for delta in ("a", "b"):
         news = log.news()
         await log.put(text(delta))
-        await asyncio.wait_for(news.wait(), 10)
+        await asyncio.wait_for(news.wait(), 60)
     assert [event["data"]["delta"] for _, event in log.since(0) or ()] == ["a", "b"]
     await log.put(DONE)
-    await asyncio.wait_for(work, 10)
+    await asyncio.wait_for(work, 60)
     assert EventLog._at_work == 1_000
 
 
@@ -79,7 +79,7 @@ async def test_what_is_no_text_is_written_at_once(
     for event in (text("x"), START, DONE):
         news = log.news()
         await log.put(event)
-        await asyncio.wait_for(news.wait(), 10)
+        await asyncio.wait_for(news.wait(), 60)
     await work
     assert len(log.since(0) or ()) == 3
 
@@ -87,8 +87,8 @@ async def test_what_is_no_text_is_written_at_once(
 async def test_a_reader_who_has_seen_all_does_not_wait_for_more(log: EventLog) -> None:
     work = asyncio.create_task(log.work())
     await log.put(DONE)
-    await asyncio.wait_for(work, 10)
+    await asyncio.wait_for(work, 60)
     assert log.ended
     told = events_after(log.saver, log.row, 1, log)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert [entry async for entry in told if entry] == []

@@ -344,7 +344,9 @@ def test_a_killed_server_takes_its_run_up(tmp_path: Path) -> None:
     body = {**ASK, "thread_id": "slow"}
     with (
         serving(Folder(tmp_path)) as (process, url),
-        httpx.stream("POST", f"{url}/agents/slow/stream", json=body, trust_env=False) as answer,
+        httpx.stream(
+            "POST", f"{url}/agents/slow/stream", json=body, trust_env=False, timeout=60
+        ) as answer,
     ):
         run_id = answer.headers["x-run-id"]
         until = time.monotonic() + 60
@@ -355,7 +357,7 @@ def test_a_killed_server_takes_its_run_up(tmp_path: Path) -> None:
     with serving(Folder(tmp_path)) as (_, url):
         told = httpx.get(f"{url}/runs/{run_id}/events", trust_env=False, timeout=60).text
         assert "event: done" in told
-        state = httpx.get(f"{url}/threads/slow/state", trust_env=False).json()
+        state = httpx.get(f"{url}/threads/slow/state", trust_env=False, timeout=60).json()
     said = [message["content"] for message in state["messages"]]
     assert said == ["Shout.", "First.", "Second."]
     assert (tmp_path / "first.txt").read_text() == "x"
@@ -369,7 +371,7 @@ def test_a_graph_needs_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ConfigError, match="there is an agent graph already"):
         server.register_agent(chain(count, name="not an id"))
     server.register_agent(chain(count), "other")
-    with server, httpx.Client(base_url=server.url, trust_env=False) as local:
+    with server, httpx.Client(base_url=server.url, trust_env=False, timeout=60) as local:
         listed = local.get("/agents/").json()
         assert [one["agent_id"] for one in listed] == ["graph", "named", "other"]
         assert json.loads(local.post("/agents/other/invoke", json=ASK).text)["response"]

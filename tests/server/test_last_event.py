@@ -49,7 +49,7 @@ async def logs(
                 for number in (1, 2):
                     await log.put(event(number))
                 await log.put(DONE)
-                await asyncio.wait_for(work, 20)
+                await asyncio.wait_for(work, 60)
         assert log.row.first == 4
         yield log, work
         work.cancel()
@@ -72,7 +72,7 @@ async def write(log: EventLog, first: int, last: int) -> None:
 async def told(log: EventLog, after: int, live: EventLog | None, count: int) -> list[int]:
     """Read so many events behind a number; each says itself which one it is."""
     found: list[int] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for entry in events_after(log.saver, log.row, after, live):
             if entry is not None:
                 number, what = entry
@@ -116,7 +116,7 @@ async def test_every_number_gives_the_next_ones_after_the_end(
     first, last = log.row.first, log.row.first + EVENTS
     await write(log, first, last - 1)
     await log.put(DONE)
-    await asyncio.wait_for(work, 20)
+    await asyncio.wait_for(work, 60)
     for after in range(first - 1, last):
         wanted = [*range(after + 1, last + 1)]
         for live in (log, None):  # a reader who was there, and one of another process
@@ -134,7 +134,7 @@ async def test_readers_who_come_while_the_run_goes_on_miss_and_repeat_nothing(
         await write(log, number, number)
         readers.append(asyncio.create_task(told(log, number, log, EVENTS + 9)))
     await log.put(DONE)
-    await asyncio.wait_for(work, 20)
+    await asyncio.wait_for(work, 60)
     for after, reader in enumerate(readers, first - 1):
         assert await reader == [*range(after + 1, last + 1)]
 
@@ -207,7 +207,7 @@ async def test_readers_are_told_of_nothing_that_is_not_written(
     reader = asyncio.create_task(told(log, first, log, EVENTS))
     await log.put(event(first + 1))
     with pytest.raises(StorageError, match="the disk is full"):
-        await asyncio.wait_for(work, 20)
+        await asyncio.wait_for(work, 60)
     assert await reader == []
 
 
@@ -219,7 +219,7 @@ async def test_a_run_has_one_end(logs: tuple[EventLog, asyncio.Task[None]]) -> N
     await streams.run(streams.give_up, log.row, "it was given up")
     await log.put(DONE)
     with pytest.raises(ThreadBusyError):
-        await asyncio.wait_for(work, 20)
+        await asyncio.wait_for(work, 60)
     found = await streams.run(streams.read, "t", first - 1, log.row)
     assert [what["event"] for _, what in found] == ["on_tool_start", "error"]
     row = await streams.run(streams.get, "t", log.row.run_id)

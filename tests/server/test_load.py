@@ -123,7 +123,7 @@ def test_it_starts_soon(tmp_path: Path) -> None:
     begun = time.monotonic()
     with serving(tmp_path) as served:
         assert time.monotonic() - begun < 20
-        assert httpx.get(f"{served.url}/health", trust_env=False).status_code == 200
+        assert httpx.get(f"{served.url}/health", trust_env=False, timeout=60).status_code == 200
 
 
 @pytest.mark.slow

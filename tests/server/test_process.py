@@ -58,7 +58,7 @@ def test_tenants_are_apart_and_have_the_same_tools(server: Server, tmp_path: Pat
         with Client(server.url, server.token(tenant)) as client:
             done = client.invoke("Shout.", agent="loud", thread_id="t")
             assert (done.text, done.tool_calls[0]["output"]) == ("HI, it is.", "HI")
-    with httpx.Client(base_url=server.url, trust_env=False) as http:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as http:
         assert http.get("/threads/t").status_code == 401
         bearer = {"Authorization": f"Bearer {server.token('bert', scope='read')}"}
         assert http.get("/threads/t", headers=bearer).status_code == 404
@@ -82,10 +82,13 @@ def test_it_stops_and_starts_again(server: Server) -> None:
     token, before = server.token(), server.url
     server.stop()
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{before}/health", trust_env=False)
+        httpx.get(f"{before}/health", trust_env=False, timeout=60)
     server.start()
     bearer = {"Authorization": f"Bearer {token}"}
-    assert httpx.get(f"{server.url}/agents/", headers=bearer, trust_env=False).status_code == 200
+    assert (
+        httpx.get(f"{server.url}/agents/", headers=bearer, trust_env=False, timeout=60).status_code
+        == 200
+    )
 
 
 def test_the_agents_of_a_file_get_the_programs_tools(tmp_path: Path) -> None:
@@ -263,7 +266,7 @@ def test_a_tool_that_comes_twice_is_offered_once() -> None:
     server.register_tool(shout, agent="loud")
     with pytest.raises(ConfigError, match="a tool called shout is registered already"):
         server.register_tool(shout)
-    with server, httpx.Client(base_url=server.url, trust_env=False) as http:
+    with server, httpx.Client(base_url=server.url, trust_env=False, timeout=60) as http:
         assert http.get("/agents/loud").json()["tools"] == ["shout"]
 
 
@@ -354,7 +357,7 @@ async def test_a_file_python_and_a_mounted_agent_give_equal_events() -> None:
     for name, agents in (("served file", of_file()), ("served python", of_code())):
         with Server(agents, port=0, auth=False) as server:
             url = f"{server.url}/agents/sums/stream"
-            async with httpx.AsyncClient(trust_env=False) as client:
+            async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
                 found[name] = of_stream((await client.post(url, json=ask)).text)
     async with mounted(Server(of_code(), auth=False), together=True) as http:
         found["mounted"] = of_stream((await http.post("/wick/agents/sums/stream", json=ask)).text)

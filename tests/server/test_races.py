@@ -45,8 +45,8 @@ async def test_D35_two_requests_for_one_thread_at_the_same_moment(server: Served
                 assert [name for _, name, _ in told if name in TERMINAL] == ["done"]
 
 
-def test_D35_what_is_cancelled_twice_or_deleted_while_it_runs(server: Served) -> None:
-    with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+def test_D35_what_is_cancelled_twice_or_deleted_while_it_runs(endless: Served) -> None:
+    with endless.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
         thread, run = got.headers["x-thread-id"], got.headers["x-run-id"]
         next(got.iter_lines())
         refused = http.delete(f"/threads/{thread}")

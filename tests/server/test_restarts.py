@@ -7,9 +7,11 @@ import os
 import resource
 import secrets
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,6 @@ import httpx
 import pytest
 
 from tests.server.support import Served, until
-from tests.support import provider
 from tests.support.postgres import with_schema
 from tests.support.provider import Provider, Request
 from wick_graph.client import Client
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the provider live for as long as a test, which starts many servers."""
-    monkeypatch.setattr(provider, "LIFETIME", 300.0)
+    monkeypatch.setattr(Provider, "lifetime", 300.0)
 
 
 class World:
@@ -59,7 +60,7 @@ class World:
         if text == "deadly" and not self.mended:  # going on with this one takes the server down
             assert self.served.process is not None
             os.kill(self.served.process.pid, signal.SIGKILL)
-        self.open.wait(60)
+        self.open.wait(250)
         return f"an answer to {text}"
 
     def ask(self, thread: str, text: str = "") -> None:
@@ -75,23 +76,29 @@ class World:
     def kill_when(self, asked: int) -> None:
         """Kill the server when the model was asked so often, and what waited is stored."""
         until(lambda: len(self.asked) >= asked, f"{asked} requests: {self.asked}")
-        time.sleep(0.5)
+        until(lambda: all(map(self.said, {*self.asked})), "what was asked is not stored")
         self.served.kill()
 
     def charges(self, thread: str) -> int:
+        return self._tries(thread)[0]
+
+    def is_charged_if_it_dies(self, thread: str) -> bool:
+        return self._tries(thread)[1]
+
+    def _tries(self, thread: str) -> tuple[int, bool]:
         with SqlSaver.from_url(self.store) as store, store._core.reading() as db:
             found = store._core.thread(db, thread)
             assert found is not None
             query = f"SELECT tries FROM leases WHERE thread = {found.id}"
-            return unpacked(db.execute(query).fetchone()[0])[0]
+            return unpacked(db.execute(query).fetchone()[0])
 
     def said(self, thread: str) -> list[str]:
         """Return a thread's texts."""
         config: Any = {"configurable": {"thread_id": thread}}
         with SqlSaver.from_url(self.store) as store:
             saved = store.get_tuple(config)
-        assert saved is not None
-        return [m.text for m in saved.checkpoint["channel_values"]["messages"]]
+        values = {} if saved is None else saved.checkpoint["channel_values"]
+        return [m.text for m in values.get("messages", [])]
 
     def is_done(self, thread: str) -> bool:
         with self.served.http() as http:
@@ -155,9 +162,10 @@ def test_the_one_deadly_thread_among_six_is_poisoned_and_can_be_tried_again(worl
     while True:
         try:
             world.served.process.wait(3 if deaths <= MAX_CHARGES else 0.5)
-        except Exception:  # it lives; it may be waiting before it tries again
-            if all(map(world.is_done, SIX[:5])) and _failed(world, "d"):
-                break
+        except subprocess.TimeoutExpired:  # it lives; it may be waiting before it tries again
+            with suppress(httpx.HTTPError):  # it dies meanwhile
+                if all(map(world.is_done, SIX[:5])) and _failed(world, "d"):
+                    break
             continue
         world.served.process.communicate()
         deaths += 1
@@ -204,10 +212,9 @@ def test_a_kill_while_it_shuts_down_does_not_count_either(on_disk: World) -> Non
     for n in range(MAX_CHARGES + 1):
         world.served.start("--drain", "60")
         until(lambda: len(world.asked) >= n + 2, "it goes on")  # noqa: B023
-        time.sleep(0.3)
         assert world.served.process is not None
         world.served.process.send_signal(signal.SIGTERM)
-        time.sleep(1.0)
+        until(lambda: not world.is_charged_if_it_dies("t"), "it does not note that it ends")
         world.served.kill()
     assert world.charges("t") == 0
 
@@ -230,5 +237,5 @@ def test_when_a_full_disk_is_over_the_thread_is_free_at_once(on_disk: World) -> 
     began = time.monotonic()
     with Client(world.served.url) as client:
         assert client.invoke("and now?", thread_id="t").text == "an answer to t"
-    assert time.monotonic() - began < 5, "a lease holds for 30 s"
+    assert time.monotonic() - began < 25, "a lease holds for 30 s"
     assert world.said("t")[-2:] == ["and now?", "an answer to t"]

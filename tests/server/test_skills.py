@@ -196,7 +196,7 @@ def test_only_an_admin_changes_skills(server: Server, anna: httpx.Client, scope:
         assert put(http, files={"SKILL.md": TEXT}).status_code == 403
         assert http.delete("/skills/knit").status_code == 403
     for method in ("GET", "PUT", "DELETE"):
-        got = httpx.request(method, f"{server.url}/skills/knit", trust_env=False)
+        got = httpx.request(method, f"{server.url}/skills/knit", trust_env=False, timeout=60)
         assert got.status_code == 401
 
 

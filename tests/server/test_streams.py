@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.support import AGENTS, Served, frames, serving, until
+from tests.server.support import AGENTS, CALL, Served, frames, serving, until
 from wick_graph.errors import ConfigError
 from wick_graph.events import ChatModelStream, Done, Event, Failed
 from wick_graph.server import ServerOptions
@@ -128,7 +128,7 @@ def test_a_run_ends_with_its_reader_if_that_is_asked_for(server: Served) -> None
         with http.stream("POST", "/agents/slow/stream", json=body) as got:
             run = got.headers["x-run-id"]
             next(got.iter_lines())
-        until(lambda: http.get(f"/runs/{run}").json()["status"] != "running", "it never ended", 5)
+        until(lambda: http.get(f"/runs/{run}").json()["status"] != "running", "it never ended")
         assert http.get(f"/runs/{run}").json()["status"] == "cancelled"
         last = json.loads(frames(http.get(f"/runs/{run}/events").text)[-1][2])
     assert last["event"] == "error"
@@ -158,8 +158,8 @@ def test_what_becomes_of_a_run_is_one_of_two() -> None:
         ServerOptions(on_disconnect="stay")  # type: ignore[arg-type]  # that is the mistake
 
 
-def test_cancel_ends_a_run_and_the_thread_goes_on(server: Served) -> None:
-    with server.http() as http:
+def test_cancel_ends_a_run_and_the_thread_goes_on(endless: Served) -> None:
+    with endless.http() as http:
         with http.stream("POST", "/agents/slow/stream", json=ASK) as got:
             thread, run = got.headers["x-thread-id"], got.headers["x-run-id"]
             lines = got.iter_lines()
@@ -169,7 +169,7 @@ def test_cancel_ends_a_run_and_the_thread_goes_on(server: Served) -> None:
             told = {"error": "run cancelled", "stopped_because": "cancelled"}
             last = {"event": "error", "run_id": run, "data": told, "thread_id": thread}
             assert (name, json.loads(data)) == ("error", last)  # as `Failed.to_dict` in process
-            with server.client() as wick:
+            with endless.client() as wick:
                 (*_, end) = wick.events(run)
             assert end == Failed(
                 error="run cancelled", stopped_because="cancelled", run_id=run, thread_id=thread
@@ -190,6 +190,9 @@ def test_two_runs_of_one_thread_at_once(server: Served) -> None:
 
 def test_killed_in_the_middle_every_event_comes_once(server: Served) -> None:
     """The promise: kill -9, start again, and a reader with the last number misses nothing."""
+    server.kill()
+    words = " ".join(f"word{i}" for i in range(600))  # half a minute: it is killed in the middle
+    server.write(slow=f"chunk_delay: 0.05\nsteps: [{CALL}, '{words}']\n").start()
     port = server.port
     with server.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
         path, seen, lines = got.headers["content-location"], "", got.iter_lines()
@@ -203,7 +206,7 @@ def test_killed_in_the_middle_every_event_comes_once(server: Served) -> None:
                 seen += line + "\n"
     whole = seen[: seen.rfind("\n\n") + 2]
     last = frames(whole)[-1][0]
-    server.start(port=port)
+    server.write(slow=f"chunk_delay: 0\nsteps: [{CALL}, '{words}']\n").start(port=port)
     with server.http() as http:
         rest = http.get(path, headers={"Last-Event-ID": str(last)}).text
         all_of_it = frames(http.get(path).text)

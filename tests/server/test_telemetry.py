@@ -48,7 +48,9 @@ def traced(tmp_path: Path, memory: InMemorySpanExporter) -> Iterator[httpx.Async
         tracer=RequestTracer(provider),
     )
     door = httpx.ASGITransport(create_app(service), raise_app_exceptions=False)
-    yield httpx.AsyncClient(transport=door, base_url="http://127.0.0.1", trust_env=False)
+    yield httpx.AsyncClient(
+        transport=door, base_url="http://127.0.0.1", trust_env=False, timeout=60
+    )
     service.local.close()
     provider.shutdown()
 

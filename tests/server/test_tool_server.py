@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -18,6 +19,7 @@ import pytest
 
 from tests.server.support import SECONDS, serving
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph.cli.app import call as command
 from wick_graph.cli.serve import functions
 from wick_graph.config import load_config
@@ -55,19 +57,19 @@ def tools_served(folder: Path, *args: str) -> Iterator[tuple[httpx.Client, str]]
     """Serve the module, in a process of its own."""
     (folder / "weather_tools.py").write_text(MODULE, "utf-8")
     words = [sys.executable, "-m", "wick_graph", "tools", "serve"]
-    process = subprocess.Popen(
+    process = forked.Popen(
         [*words, *(args or ("weather_tools.py",)), "--port", "0"],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert process.stderr is not None
     try:
         first = process.stderr.readline()
         found = re.fullmatch(r"serving (.*) on (http://\S+)\n", first)
         assert found, first + process.stderr.read()
-        with httpx.Client(base_url=found[2], trust_env=False, timeout=20) as http:
+        with httpx.Client(base_url=found[2], trust_env=False, timeout=60) as http:
             yield http, found[1]
     finally:
         process.send_signal(signal.SIGTERM)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.support import AGENTS, Served, frames, serving
+from tests.server.support import AGENTS, ENDLESS, Served, frames, serving
 from tests.support.postgres import with_schema
 from wick_graph.service.event_log import TERMINAL
 
@@ -28,11 +28,11 @@ def pair(
 ) -> Iterator[tuple[Served, Served]]:
     """Two servers in processes of their own, and one database."""
     folder = tmp_path_factory.mktemp("pair")
-    agents = AGENTS
+    agents = AGENTS + "  endless: {model: 'scripted:endless.yaml'}\n"
     if request.param == "postgres":
         url = with_schema(request.getfixturevalue("postgres_server"), f"t_{secrets.token_hex(6)}")
-        agents = AGENTS.replace("sqlite:///wick.db", json.dumps(url))
-    with serving(folder, agents=agents) as one:
+        agents = agents.replace("sqlite:///wick.db", json.dumps(url))
+    with serving(folder, agents=agents, endless=ENDLESS) as one:
         two = Served(folder)
         try:
             yield one, two.start()
@@ -91,7 +91,7 @@ async def test_W7_one_key_at_two_servers_is_one_run(pair: tuple[Served, Served])
 def test_cancel_reaches_a_run_of_the_other_server(pair: tuple[Served, Served]) -> None:
     one, two = pair
     for verb, name in (("runs", "x-run-id"), ("threads", "x-thread-id")):
-        with one.http() as http, http.stream("POST", "/agents/slow/stream", json=ASK) as got:
+        with one.http() as http, http.stream("POST", "/agents/endless/stream", json=ASK) as got:
             lines = got.iter_lines()
             next(lines)
             run = got.headers["x-run-id"]

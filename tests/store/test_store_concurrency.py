@@ -100,7 +100,7 @@ def test_no_lock_is_held_while_a_listing_is_read(saver: SqlSaver) -> None:
         if n == 3:
             worker = threading.Thread(target=other)
             worker.start()
-            assert done.wait(20)
+            assert done.wait(60)
             worker.join()
 
 

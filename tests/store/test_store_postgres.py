@@ -352,9 +352,9 @@ def test_a_value_is_not_tried_again(saver: SqlSaver) -> None:
 
 
 def test_a_statement_that_takes_too_long_is_ended(url: str) -> None:
-    with SqlSaver.from_url(url.replace("schema=", "statement_timeout=50ms&schema=")) as saver:
+    with SqlSaver.from_url(url.replace("schema=", "statement_timeout=1s&schema=")) as saver:
         with pytest.raises(StorageError, match="took too long"), saver._core.reading() as db:
-            db.execute("SELECT pg_sleep(10)")
+            db.execute("SELECT pg_sleep(60)")
         assert saver.threads.list() == []
 
 

@@ -198,7 +198,7 @@ def test_a_task_is_cancelled(door: Door, store: SqlSaver) -> None:
     result = door(family.boss, "Go")
     calls = result.tool_calls
     assert json.loads(calls[2]["output"])["status"] == "cancelled"
-    assert ended.wait(20)
+    assert ended.wait(60)
     assert json.loads(calls[3]["output"])["status"] == "cancelled"
     assert json.loads(calls[4]["output"])["already_terminal"] is True
 
@@ -335,7 +335,7 @@ def test_close_ends_the_tasks(store: SqlSaver) -> None:
     assert began.wait(60)
     assert family.background.busy
     family.background.close()
-    assert ended.wait(20)
+    assert ended.wait(60)
     assert not family.background.busy
     info = store.threads.get(begun["task_id"])
     assert info is not None

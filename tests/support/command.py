@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import json
 import os
@@ -10,7 +9,6 @@ import pty
 import select
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ from wick_graph.cli.app import call
 from wick_graph.config import code
 from wick_graph.store import SqlSaver, ThreadInfo
 
-SECONDS = 60
+SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,7 @@ class Folder:
         """Start a command with a terminal on all its streams."""
         master, slave = pty.openpty()
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
-        # a session of its own with this terminal, so that Ctrl-C becomes a signal
-        own: Any = {"start_new_session": True, "preexec_fn": lambda: _take(slave), **streams}
+        own: Any = {"start_new_session": True, "preexec_fn": forked.take_terminal, **streams}
         process = self.start(*args, script=script, **own)
         os.close(slave)
         return Terminal(master, process)
@@ -137,10 +134,6 @@ class Inside(Folder):
         with self.entered():
             self.captured.readouterr()
             return Ended(call(args), *self.captured.readouterr())
-
-
-def _take(slave: int) -> None:
-    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
 
 class Terminal:

@@ -103,7 +103,7 @@ class ContainerEngine:
         )
 
     def _wait(self, socket: Path) -> None:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not socket.exists():
             if time.monotonic() > until:
                 raise CannotStart((self.folder / "log").read_text()[-300:])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import gc
 import json
 import os
@@ -19,14 +20,15 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from tests.source import ROOT
-
+ROOT: Final = Path(__file__).resolve().parents[2]  # `tests.source` reads all there is for it
 LIBRARIES: Final = (
     *("fastapi", "httpx", "langchain.agents", "openai", "rich.console", "sqlalchemy", "uvicorn"),
     *("wick_graph.cli.app", "wick_graph.debug", "wick_graph.loading", "wick_graph.store"),
@@ -38,19 +40,25 @@ _LOOK_SECONDS: Final = 0.005
 
 
 class Popen(subprocess.Popen[Any]):
-    """`subprocess.Popen`; it forks `sys.executable -m MODULE …` from a process that is loaded."""
+    """`subprocess.Popen`; it forks `sys.executable -m MODULE …` from a process that is loaded.
+
+    So it does with a script, and with a terminal that a new session takes (`take_terminal`).
+    """
 
     _forked = False
 
     def _execute_child(self, *given: Any) -> None:
         args, executable, preexec, _, passed, cwd, env, _, _, shell = given[:10]
         pipes, ids, groups = given[10:16], given[17:21], given[21:]
-        usual = ids == (None, None, None, -1) and groups == (False, -1)
-        if not usual or executable or preexec or passed or shell or not _can_fork(args, env):
+        at_terminal = preexec is take_terminal and groups[:1] == (True,)
+        groups_kept = groups[1:] == (-1,) and (at_terminal or not (preexec or groups[0]))
+        usual = ids == (None, None, None, -1) and groups_kept
+        if not usual or executable or passed or shell or not _can_fork(args, env):
             super()._execute_child(*given)  # type: ignore[misc]
             return
         streams = [own if at == -1 else at for own, at in enumerate((pipes[0], pipes[3], pipes[5]))]
-        wanted = {"args": [*map(str, args)], "cwd": str(cwd or Path.cwd())}
+        wanted: dict[str, Any] = {"args": [*map(str, args)], "cwd": str(cwd or Path.cwd())}
+        wanted["terminal"] = at_terminal
         answer = Loaded.get().ask({**wanted, "env": dict(env or os.environ)}, streams)
         self._forked, self._child_created, self.pid = True, True, answer
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -77,6 +85,11 @@ class Popen(subprocess.Popen[Any]):
         return self.pid, status
 
 
+def take_terminal() -> None:
+    """Make a terminal on standard input that of this session, so that Ctrl-C becomes a signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def run(
     args: Sequence[str], *, check: bool = False, timeout: float | None = None, **more: Any
 ) -> subprocess.CompletedProcess[Any]:
@@ -99,7 +112,9 @@ def run(
 
 
 def _can_fork(args: Any, env: Mapping[str, str] | None) -> bool:
-    if isinstance(args, str) or [*args[:2]] != [sys.executable, "-m"]:
+    if isinstance(args, str) or len(args) < 2 or args[0] != sys.executable:
+        return False
+    if args[1] != "-m" and not str(args[1]).endswith(".py"):
         return False
     asked, own = _read_by_python(env or os.environ), _read_by_python(os.environ)
     return asked == own
@@ -145,11 +160,12 @@ class Loaded:
 
 def serve(descriptor: int) -> None:
     """Fork what is asked for until nobody asks any more; a child returns from here as itself."""
+    gc.disable()  # there is little garbage, and to look for it takes a third of the time
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):  # of an extra
             __import__(name)
-    gc.collect()
     gc.freeze()  # a child that looks through all there is, as each does at its end, would copy it
+    gc.enable()
     ended: dict[int, int] = {}
     asked = socket.socket(fileno=descriptor)
     while True:
@@ -185,6 +201,9 @@ def _become(wanted: dict[str, Any], streams: Sequence[int]) -> None:
     for own, given in enumerate(streams):
         os.dup2(given, own)
         os.close(given)
+    if wanted["terminal"]:
+        os.setsid()
+        take_terminal()
     os.chdir(wanted["cwd"])
     os.environ.clear()
     os.environ.update(wanted["env"])
@@ -194,10 +213,22 @@ def _become(wanted: dict[str, Any], streams: Sequence[int]) -> None:
     made.stdout = made.__stdout__ = _stream(1, "strict", at_once=os.isatty(1))
     made.stderr = made.__stderr__ = _stream(2, "backslashreplace", at_once=True)
     faulthandler.enable(made.stderr)
-    _, _, module, *args = wanted["args"]
+    _, what, *args = wanted["args"]
+    if what != "-m":
+        _run_script(Path(what), args)
+        return
     sys.path[0] = wanted["cwd"]
-    sys.argv = [module, *args]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = args
+    runpy.run_module(args[0], run_name="__main__", alter_sys=True)
+
+
+def _run_script(path: Path, args: list[str]) -> None:
+    """Run a script as Python does: `__main__` stays until the end of the process."""
+    sys.path[0] = str(path.resolve().parent)
+    sys.argv = [str(path), *args]
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__file__ = str(path)
+    exec(compile(path.read_bytes(), str(path), "exec"), main.__dict__)
 
 
 def _stream(descriptor: int, errors: str, *, at_once: bool) -> Any:

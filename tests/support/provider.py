@@ -30,7 +30,7 @@ from tests.support.wire import Call, Reply
 
 __all__ = ["Call", "Provider", "Reply", "Request", "provider"]
 
-LIFETIME: Final = 110.0
+LIFETIME: Final = 290.0
 MOST_REQUESTS: Final = 2_000
 _POLL: Final = 0.01
 _IDLE: Final = 10.0

@@ -252,3 +252,16 @@ def test_what_is_found_right_at_a_glance_is_right(
     schema = {"type": "object", **asked}
     right = Draft202012Validator(schema).is_valid(args)
     assert (ArgumentCheck(schema)(args) is None) is right
+
+
+def test_a_schema_that_was_valid_is_checked_again_once_it_differs() -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    for _ in range(2):
+        assert ArgumentCheck(schema)({"a": 1}) is None
+        schema["properties"]["a"]["type"] = "whole"
+        with pytest.raises(ConfigError, match="not a valid JSON schema"):
+            ArgumentCheck(schema)
+        schema["properties"]["a"]["type"] = "integer"
+    assert ArgumentCheck({**schema, "required": ["a"]})({}) is not None
+    with pytest.raises(ConfigError, match="not a valid JSON schema"):
+        ArgumentCheck({**schema, "required": ("a",)})

@@ -213,12 +213,14 @@ _ALIVE: Final = re.compile(
 """Words that do not occur in our own tables."""
 
 
-def statements() -> Iterator[str]:
-    """Yield the statements that make our tables and indexes, in order."""
+@cache
+def statements() -> tuple[str, ...]:
+    """Return the statements that make our tables and indexes, in order."""
+    made: list[CreateTable | CreateIndex] = []
     for table in metadata.sorted_tables:
-        yield str(CreateTable(table).compile(dialect=dialect.dialect()))
-        for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            yield str(CreateIndex(index).compile(dialect=dialect.dialect()))
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        made += [CreateTable(table), *map(CreateIndex, indexes)]
+    return tuple(str(one.compile(dialect=dialect.dialect())) for one in made)
 
 
 def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:

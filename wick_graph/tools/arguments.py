@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
@@ -61,13 +62,7 @@ class ArgumentCheck:
         if schema.get("type", "object") != "object":
             raise ConfigError('parameters must be a JSON schema with "type": "object"')
         kind = validator_for(schema, default=Draft202012Validator)
-        try:
-            kind.check_schema(schema)
-        except SchemaError as error:
-            raise ConfigError(
-                f"parameters are not a valid JSON schema at {error.json_path}: {error.message}"
-            ) from error
-        _refuse_dangling_refs(schema)
+        _check_schema(kind, schema)
         self._schema: Final = schema
         # An empty registry: no `$ref` is ever fetched.
         self._validator: Final = kind(schema, registry=Registry())
@@ -278,6 +273,37 @@ def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
     registry: Registry[Any] = Registry()
     resource = DRAFT202012.create_resource(schema)
     return registry.resolver_with_root(resource).lookup(ref).contents
+
+
+_KEPT: Final = 1024
+
+_valid: Final[dict[bytes, None]] = {}
+"""Digests of schemas that are valid: agents share tools, and a check takes milliseconds."""
+
+
+def _check_schema(kind: Any, schema: Mapping[str, Any]) -> None:
+    digest = _digest(schema)
+    if digest in _valid:
+        return
+    try:
+        kind.check_schema(schema)
+    except SchemaError as error:
+        raise ConfigError(
+            f"parameters are not a valid JSON schema at {error.json_path}: {error.message}"
+        ) from error
+    _refuse_dangling_refs(schema)
+    if len(_valid) >= _KEPT:
+        _valid.clear()
+    if digest is not None:
+        _valid[digest] = None
+
+
+def _digest(schema: Mapping[str, Any]) -> bytes | None:
+    """Identify a schema by all that it holds, types included; None if it cannot be written."""
+    try:
+        return sha256(repr(schema).encode("utf-8", "surrogatepass")).digest()
+    except (RecursionError, ValueError):
+        return None
 
 
 def _refuse_dangling_refs(schema: Mapping[str, Any]) -> None:

@@ -97,7 +97,7 @@ def expensive_globs(w: World) -> None:
         os.close(os.open(f"{many}/{i}.txt", os.O_CREAT | os.O_WRONLY))
     patterns = ("**/" * 8 + "bottom", "{a,b}" * 20, "*.txt", "*1*2*3*4*5*6*7*8*9*z", "**/d/" * 8)
     for pattern in patterns:
-        with at_most(2):
+        with at_most(10):
             found = w.backend.glob(pattern)
         assert len(found.files) <= 1_000
         if pattern == "*.txt" or pattern.startswith("**"):
