@@ -48,6 +48,7 @@ from wick_graph.hooks.protocol import BaseHook
 from wick_graph.middleware import make, make_object, must_exist, must_hold_nothing, own_hook
 from wick_graph.models.resolve import ModelChoice, resolve_model
 from wick_graph.store import SqlSaver
+from wick_graph.store.connection import STORES
 from wick_graph.store.encryption import check_keys
 from wick_graph.store.saver import dialect_of
 from wick_graph.store.sqlite import Sqlite, check_file_header
@@ -103,8 +104,9 @@ class Agents(Mapping[str, Agent]):
         """The file's store, opened when first needed."""
         if self._saver is None:
             file = self.config
+            ttl = file.additions.ttl or "1h"
             self._saver = SqlSaver.from_url(
-                file.store_url, tenant=self.tenant, keys=file.keys_source
+                file.store_url, ttl=ttl, tenant=self.tenant, keys=file.keys_source
             )
         return self._saver
 
@@ -291,7 +293,7 @@ def build_agent(
         tools=tools,
         hooks=hooks,
         store=store() if callable(store) else store,  # a refused agent must not create a database
-        **_limits(config),
+        **_limits(config, file),
         journal=journal_of(config),
         tool_store=tool_store,
         mcp_servers=mcp_servers,
@@ -300,11 +302,11 @@ def build_agent(
     )
 
 
-def _limits(config: AgentConfig) -> dict[str, Any]:
+def _limits(config: AgentConfig, file: AgentsFile) -> dict[str, Any]:
     """Return an agent's time limits and retention settings."""
     return {
         "max_iterations": config.max_iterations,
-        "ttl": config.ttl,
+        "ttl": config.ttl if file.additions.ttl is None else STORES,
         "tool_timeout": config.tool_timeout,
         "deadline": config.deadline,
         "keep_latest": None if config.retention is None else config.retention.keep_latest,

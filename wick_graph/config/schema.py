@@ -426,6 +426,8 @@ class Additions:
     tools: tuple[Any, ...] = ()
     rules: Callable[[tuple[str, ...]], Any] | None = None
     """Takes the patterns under an agent's `writable:`; returns `Rules` to join with the agent's."""
+    ttl: Mapping[str, Any] | None = None
+    """How long idle threads are kept, by namespace, in place of the agents' `ttl:`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
 
 from wick_graph.core.request import position
+from wick_graph.engine.agent import Agent
 from wick_graph.errors import WickError
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.messages import InboundMessage
 from wick_graph.gateway.schedule import FALLBACK
-from wick_graph.hooks.prompt_files import one_line
+from wick_graph.hooks.prompt_files import as_data, one_line
 from wick_graph.store.mailbox import Mailbox
 from wick_graph.subagents.background import Background, Begun, TaskEnd
 from wick_graph.subagents.delegate import response_id
-from wick_graph.tools.result import framed
 
 MAX_WAKES: Final = 3
 """Turns of a conversation that tasks start without a person's message between them."""
@@ -32,6 +32,9 @@ _SAID: Final = {
 _RESULT: Final = "Result:\n"
 
 _log: Final = logging.getLogger(__name__)
+
+
+AgentOf = Callable[[str, Mapping[str, Any]], Awaitable[Agent]]
 
 
 class TaskWatch:
@@ -57,18 +60,18 @@ class TaskWatch:
         if end.status != "waiting":
             await self._mailbox.run(self._mailbox.drop_fact, f"task/{end.begun.task.id}")
 
-    async def announce_unseen(self, agents: Mapping[str, Any]) -> None:
+    async def announce_unseen(self, agent_of: AgentOf) -> None:
         """Go on with tasks that have no announced end; call it at the start, and again.
 
         Those that have ended are announced; a task of a live process stays with it.
 
         Args:
-            agents: The agents by name.
+            agent_of: Returns the agent of a name for an origin.
         """
         for key, fact in (await self._mailbox.run(self._mailbox.facts, "task/")).items():
             try:
                 begun = Begun.from_json(fact)
-                agent = agents[begun.home.by]
+                agent = await agent_of(begun.home.by, begun.task.origin)
                 (hook,) = (one for one in agent.hooks if isinstance(one, Background))
                 await hook.take_up(begun)
             except (WickError, KeyError, TypeError, ValueError) as error:
@@ -108,7 +111,7 @@ def origin_of(message: InboundMessage) -> tuple[str, str]:
 def for_model(message: InboundMessage) -> str:
     """Return an announcement as the model reads it: the result is data."""
     said, _, result = message.content.partition(_RESULT)
-    return f"{said}{framed(result, str(message.sender_id))}"
+    return f"{said}{as_data('result', result)}"
 
 
 def should_wake(

@@ -38,6 +38,7 @@ class Delivery:
     Args:
         mailbox: Where it is.
         channels: By name.
+        sent: Called with the channel and the chat of a message that was sent.
         dead: Called with a message that is given up.
     """
 
@@ -45,9 +46,11 @@ class Delivery:
         self,
         mailbox: Mailbox,
         channels: Mapping[str, Channel],
+        sent: Callable[[Channel, str], None],
         dead: Callable[[Outgoing, str], Awaitable[None]],
     ) -> None:
-        self._mailbox, self._channels, self._dead = mailbox, channels, dead
+        self._mailbox, self._channels = mailbox, channels
+        self._sent, self._dead = sent, dead
         self._chats: dict[str, deque[Outgoing]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._known: set[int] = set()
@@ -116,6 +119,7 @@ class Delivery:
         except Exception as error:  # whatever a platform's library raises
             return await self._failed(one, error)
         await self._mailbox.run(self._mailbox.sent, one, native)
+        self._sent(channel, message.chat_id)
         return None
 
     async def _failed(self, one: Outgoing, error: Exception) -> Outgoing | None:

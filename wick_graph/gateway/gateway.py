@@ -38,7 +38,9 @@ _SWEEP_SECONDS: Final = 3600.0
 
 _REFUSAL_SECONDS: Final = 60.0
 
-_BUSY: Final = "I am still busy with earlier messages and did not take this one; send it again later."
+_BUSY: Final = (
+    "I am still busy with earlier messages and did not take this one; send it again later."
+)
 
 Admit = Callable[[InboundMessage], Awaitable[InboundMessage | None]]
 """Returns a message with the role of its sender, or None if it is not answered."""
@@ -168,20 +170,20 @@ class Gateway:
         """
         admitted = message if message.channel == "system" else await self._admit(message)
         if admitted is None:
-            return
+            return None
         native = message.native_id or uuid.uuid4().hex
         key = hashed(message.channel, message.chat_id, native)
         one = await self.mailbox.run(
             self._take, key, admitted.key, admitted.to_json(), self.config.backlog
         )
         if one is None:
-            return
+            return None
         if one.state == "refused":
             return await self._say_busy(admitted, one)
         await self._note_chat(admitted)
         if command_of(admitted.content)[0] in AT_ONCE:
             self._spawn(self._handle([one]))
-            return
+            return None
         assert self._dispatcher is not None
         await self._dispatcher.add(one)
 
@@ -267,9 +269,7 @@ class Gateway:
         )
         self.delivery.add(made)
 
-    def _end(
-        self, rows: list[int], drafts: list[Draft], turn: str, unless: str
-    ) -> list[Outgoing]:
+    def _end(self, rows: list[int], drafts: list[Draft], turn: str, unless: str) -> list[Outgoing]:
         return self.mailbox.settle(rows, drafts, turn=turn, unless=unless)
 
     async def _key(self, rows: list[Received]) -> str:
@@ -308,9 +308,7 @@ class Gateway:
 
     # --- commands
 
-    async def _command(
-        self, word: str, rest: str, message: InboundMessage, row: Received
-    ) -> str:
+    async def _command(self, word: str, rest: str, message: InboundMessage, row: Received) -> str:
         thread = await self.sessions.thread(message.key)
         if word == "/help":
             return "\n".join(f"{name} {what}" for name, what in COMMANDS.items())
@@ -324,7 +322,13 @@ class Gateway:
             made = await agent.acompact(thread, force=True)
             return str(made.text or "There is nothing to summarise.")
         if word == "/status":
-            waits = len([one for one in await self.mailbox.run(self.mailbox.waiting) if one.chat == row.chat])
+            waits = len(
+                [
+                    one
+                    for one in await self.mailbox.run(self.mailbox.waiting)
+                    if one.chat == row.chat
+                ]
+            )
             return f"agent {agent.name}, thread {thread}, {waits} messages wait"
         return "Nothing waits for an answer here."
 
@@ -339,7 +343,11 @@ class Gateway:
 
     async def _tell_owner(self, dead: Outgoing, why: str) -> None:
         fact = await self.mailbox.run(self.mailbox.fact, "last-chat")
-        if not fact or dead.key.startswith("dead/") or dead.chat == f"{fact['channel']}:{fact['chat_id']}":
+        if (
+            not fact
+            or dead.key.startswith("dead/")
+            or dead.chat == f"{fact['channel']}:{fact['chat_id']}"
+        ):
             return
         text = f"A message to {dead.chat} was given up after {dead.tries + 1} tries: {why}"
         await self.say(f"dead/{dead.key}", fact["channel"], fact["chat_id"], text)

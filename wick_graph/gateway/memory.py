@@ -23,6 +23,7 @@ from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.prompt_files import cut, is_missing
 from wick_graph.machine import O_CLOEXEC, O_NOFOLLOW, lock
 from wick_graph.messages.content import clean_text, visible
+from wick_graph.store.mailbox import hashed
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tracing import audit
@@ -323,6 +324,13 @@ def is_owner(origin: Mapping[str, Any]) -> bool:
     return origin.get("role") == "owner" and origin.get("group") is False
 
 
+def who_of(origin: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return whom a conversation is with: a sender in direct chats, else a chat, of a channel."""
+    channel, chat, sender = (str(origin.get(n) or "") for n in ("channel", "chat_id", "sender_id"))
+    direct = origin.get("group") is False and sender
+    return ("sender", channel, sender) if direct else ("chat", channel, chat)
+
+
 def scope_folder(workspace: Path, origin: Mapping[str, Any]) -> Path:
     """Return the folder of whom a conversation is with: the workspace is the owner's.
 
@@ -331,18 +339,9 @@ def scope_folder(workspace: Path, origin: Mapping[str, Any]) -> Path:
     """
     if is_owner(origin):
         return workspace
-    channel, chat, sender = (str(origin.get(n) or "") for n in ("channel", "chat_id", "sender_id"))
-    direct = origin.get("group") is False and sender
-    kind, number = ("sender", sender) if direct else ("chat", chat)
+    kind, channel, number = who_of(origin)
     plain = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{channel[:16]}-{number[:32]}".lower()).strip("-")
-    mark = _digest(json.dumps([kind, channel, number]).encode())[:32]
-    return workspace / PEOPLE / f"{plain}-{mark}"
-
-
-def work_folder(workspace: Path, origin: Mapping[str, Any]) -> Path:
-    """Return the folder for the files of a conversation, beside its memory; the owner's is both."""
-    folder = scope_folder(workspace, origin)
-    return folder if folder == workspace else folder / "files"
+    return workspace / PEOPLE / f"{plain}-{hashed(kind, channel, number)[:32]}"
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,8 @@ class Admission:
     """The reason: `bot`, `edited`, `channel_post`, `sender`, `channel`, `unknown`."""
     reply: str = ""
     """The answer to a sender that was refused; empty for none."""
+    owner: bool = False
+    """Whether the sender is an owner, although the text may be of others."""
 
 
 def check_people(name: str, config: ChannelConfig) -> None:
@@ -126,7 +128,7 @@ def admit(
         now: Seconds since 1970.
     """
     if message.channel == "cli":
-        return Admission("owner")
+        return Admission("owner", owner=True)
     if config is None or message.channel in INTERNAL:
         return Admission(refused="channel")
     meta = message.metadata
@@ -139,7 +141,8 @@ def admit(
     role = _role_of(message, config, facts)
     if role is not None:
         low = strangers or meta.get("forwarded")
-        return Admission(lowest(role, "untrusted") if low else role)
+        owner = role == "owner" and not strangers
+        return Admission(lowest(role, "untrusted") if low else role, owner=owner)
     if strangers or meta.get("group") is not False:  # a code is for a person alone
         return Admission(refused="unknown")
     return Admission(refused="unknown", reply=_offered(message, facts, now))

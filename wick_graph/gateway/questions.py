@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from wick_graph.core.redaction import REDACTOR
@@ -24,8 +24,8 @@ from wick_graph.tracing import audit
 
 WAIT_SECONDS: Final = 86_400.0
 
-_GRACE_SECONDS: Final = 3_600.0
-"""How long a thread with a decision may take to go on, before the decision is lost."""
+_ASK: Final = "ask/"
+"""How the keys of questions begin."""
 
 _CODE_LENGTH: Final = 12
 
@@ -55,7 +55,7 @@ class Question:
     @property
     def key(self) -> str:
         """The key of its fact."""
-        return f"ask/{hashed(self.thread_id, self.id, self.hash)}"
+        return f"{_ASK}{hashed(self.thread_id, self.id, self.hash)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,8 @@ class Decided:
 
     text: str
     """The reply to the message."""
-    thread_id: str = ""
-    """The thread to go on with; empty if there is no decision."""
-    answer: Mapping[str, Approve | Reject] | None = None
-    """For `aresume`."""
     key: str = ""
-    """The fact to drop once the thread has gone on."""
+    """The fact of the question, if it is decided now."""
 
 
 def questions_of(result: Result) -> list[Question]:
@@ -83,9 +79,17 @@ def questions_of(result: Result) -> list[Question]:
     ]
 
 
-def ask(question: Question, facts: Mailbox, now: float) -> Question:
-    """Give a question its code; the same one if it was asked before, after a crash too."""
+def ask(question: Question, facts: Mailbox, now: float, about: Mapping[str, Any]) -> Question:
+    """Give a question its code; the same one if it was asked before, after a crash too.
+
+    Args:
+        question: The question.
+        facts: The tenant's facts.
+        now: Seconds since 1970.
+        about: What is needed to go on with its thread: `agent` and `origin`.
+    """
     fresh = {
+        **about,
         "thread": question.thread_id,
         "id": question.id,
         "hash": question.hash,
@@ -94,10 +98,7 @@ def ask(question: Question, facts: Mailbox, now: float) -> Question:
         "until": now + WAIT_SECONDS,
     }
     kept = facts.change_fact(question.key, lambda known: known or fresh)
-    return Question(
-        *(question.thread_id, question.id, question.hash, question.tool, question.args),
-        *(question.why, kept["code"]),
-    )
+    return replace(question, code=kept["code"])
 
 
 def text_of(question: Question) -> str:
@@ -150,31 +151,34 @@ def decision(message: InboundMessage, role: str, facts: Mailbox, now: float) -> 
         return Decided("Only an owner can decide that.")
     verb, given = found.groups()
     mine = {"verb": verb, "by": by, "from": message.native_id or text}
-    for key, data in facts.facts("ask/").items():
+    for key, data in facts.facts(_ASK).items():
         if same_code(given, data["code"]) and data["until"] > now:
-            kept = facts.change_fact(key, lambda known: known and {"decided": mine, **known})
+            kept = _decide(facts, key, mine)
             if kept is None or kept["decided"] != mine:
                 return Decided("That was decided already.")
-            answer = (
-                Approve(hash=data["hash"], by=by)
-                if verb == "approve"
-                else Reject("an owner denied it", hash=data["hash"], by=by)
-            )
             done = "Approved" if verb == "approve" else "Denied"
-            return Decided(f"{done}: {data['tool']}.", data["thread"], {data["id"]: answer}, key)
+            return Decided(f"{done}: {data['tool']}.", key)
     return Decided("No question has this code, or it was asked more than 24 hours ago.")
 
 
-def expired(facts: Mailbox, now: float) -> list[Decided]:
-    """List the questions without an answer for 24 hours, each with its rejection."""
-    why = "no owner answered within 24 hours"
-    return [
-        Decided(
-            f"Denied: {data['tool']}; {why}.",
-            data["thread"],
-            {data["id"]: Reject(why, hash=data["hash"], by="gateway")},
-            key,
-        )
-        for key, data in facts.facts("ask/").items()
-        if data["until"] + ("decided" in data) * _GRACE_SECONDS <= now
-    ]
+def _decide(facts: Mailbox, key: str, how: Mapping[str, str]) -> Any:
+    """Write a decision, unless there is one; return the fact."""
+    return facts.change_fact(key, lambda known: known and {"decided": how, **known})
+
+
+def expire(facts: Mailbox, now: float) -> list[str]:
+    """Reject the questions without a decision for 24 hours; return the keys of all decided ones."""
+    for key, data in facts.facts(_ASK).items():
+        if data["until"] <= now and "decided" not in data:
+            _decide(facts, key, {"verb": "deny", "by": "gateway", "from": ""})
+    return [key for key, data in facts.facts(_ASK).items() if "decided" in data]
+
+
+def answer_of(fact: Mapping[str, Any]) -> dict[str, Approve | Reject]:
+    """Return the decision in a question's fact, as `aresume` takes it."""
+    how, mark = fact["decided"], fact["hash"]
+    if how["verb"] == "approve":
+        return {fact["id"]: Approve(hash=mark, by=how["by"])}
+    late = how["by"] == "gateway"
+    why = "no owner answered within 24 hours" if late else "an owner denied it"
+    return {fact["id"]: Reject(why, hash=mark, by=how["by"])}

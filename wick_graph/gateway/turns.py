@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from langchain_core.messages import HumanMessage
@@ -12,13 +14,19 @@ from wick_graph.gateway.announcements import for_model
 from wick_graph.gateway.channels.protocol import Channel
 from wick_graph.gateway.channels.split import parts
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
-from wick_graph.hooks.prompt_files import one_line
+from wick_graph.gateway.people import lowest, sender_facts
+from wick_graph.hooks.prompt_files import as_data, one_line
 from wick_graph.store.mailbox import Draft
 
 _NAME: Final = 80
 
 _LIMIT: Final = 4000
 """Characters of one message to a channel that does not run here."""
+
+_IMAGES: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp"}
+
+_MAX_IMAGE: Final = 4 * 2**20
+"""Bytes of a picture that a model is shown; a larger one is named only."""
 
 
 def target_of(message: InboundMessage) -> tuple[str, str]:
@@ -37,34 +45,61 @@ def origin_of(message: InboundMessage, session: str) -> dict[str, Any]:
     """
     about = message.metadata
     channel, chat = target_of(message)
+    place = {"channel": channel, "chat_id": chat, "session": session}
     if message.channel == "system":
-        held = {"sender_id": message.sender_id, "role": "owner", "group": False}
-        held |= dict(about.get("origin") or {})
-        return {**held, "channel": channel, "chat_id": chat, "session": session}
+        held = {"sender_id": message.sender_id, "role": "owner", "owner": True, "group": False}
+        return {**(about.get("origin") or held), **place}
     return {
-        "channel": channel,
-        "chat_id": chat,
-        "session": session,
+        **place,
         "sender_id": message.sender_id,
         "sender_name": one_line(str(about.get("sender_name") or ""), _NAME),
-        "group": bool(about.get("group")),
-        "role": str(about.get("role") or "untrusted"),
+        "group": about.get("group") is not False,
+        "role": lowest(about.get("role")),
+        "owner": about.get("owner") is True,
     }
 
 
-def human_of(message: InboundMessage) -> HumanMessage:
-    """Return a message as the thread keeps it: in groups its sender is named."""
+def lowest_origin(origins: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the origin of a turn over several messages: the last, with the lowest role of all."""
+    return {**origins[-1], "role": lowest(*(one["role"] for one in origins))}
+
+
+def human_of(message: InboundMessage, media: Mapping[str, Any], *, images: bool) -> HumanMessage:
+    """Return a message as the thread keeps it: in groups its sender is named.
+
+    Args:
+        message: The message.
+        media: What became of its files: `paths`, and `notes` on those that could not be stored.
+        images: Whether the model reads pictures.
+    """
     about = message.metadata
-    text = for_model(message) if about.get("kind") == "task" else message.content
-    if about.get("group"):
+    text, role = message.content, lowest(about.get("role"))
+    if message.channel == "system":
+        return HumanMessage(for_model(message) if about.get("kind") == "task" else text)
+    if role == "untrusted" and text:
+        text = as_data("message", text)
+    if about.get("group") is not False:
         name = one_line(str(about.get("sender_name") or message.sender_id), _NAME)
         text = f"[from {name} ({one_line(message.sender_id, _NAME)})]\n{text}"
-    if message.media:
-        names = "\n".join(f"- {path}" for path in message.media)
-        text = f"{text}\n\n[files that came with the message]\n{names}".strip()
-    kept = {key: about[key] for key in ("native_id", "sent", "role", "forwarded") if about.get(key)}
-    kept |= {"channel": message.channel, "sender_id": message.sender_id}
-    return HumanMessage(text or "[media]", additional_kwargs={"metadata": kept})
+    paths = [*message.media, *media.get("paths", ())]
+    lines = [f"- {one_line(path, 300)}" for path in paths]
+    lines += [f"- not stored: {one_line(note, 300)}" for note in media.get("notes", ())]
+    if lines:
+        text = "\n".join([text, "", "[files that came with the message]", *lines]).strip()
+    blocks = [block for path in paths if images and (block := _picture(Path(path))) is not None]
+    content: Any = [{"type": "text", "text": text}, *blocks] if blocks else text or "[no text]"
+    return HumanMessage(content, additional_kwargs=sender_facts(message, role))
+
+
+def _picture(path: Path) -> dict[str, Any] | None:
+    kind = _IMAGES.get(path.suffix.lower())
+    try:
+        if kind is None or path.stat().st_size > _MAX_IMAGE:
+            return None
+        data = base64.b64encode(path.read_bytes()).decode()
+    except OSError:  # someone has removed it
+        return None
+    return {"type": "image", "base64": data, "mime_type": f"image/{kind}"}
 
 
 def drafts_of(
@@ -73,7 +108,8 @@ def drafts_of(
     """Cut a message into rows of the outbox, each as long as its channel takes."""
     channel = channels.get(message.channel)
     chat = f"{message.channel}:{message.chat_id}"
-    made = parts(message, _LIMIT if channel is None else channel.limit)
+    limit, caption = (_LIMIT, 0) if channel is None else (channel.limit, channel.caption)
+    made = parts(message, limit, caption)
     return [Draft(key=f"{key}/{n}", chat=chat, message=one.to_json()) for n, one in enumerate(made)]
 
 

@@ -35,6 +35,9 @@ _ALIVE: Final = "server/"
 
 _NOBODY: Final = b""
 
+_MOST_TAKEN: Final = 10_000
+"""Rows that are taken over at once; the next look takes more."""
+
 _b = bindparam
 
 
@@ -153,6 +156,10 @@ class Mailbox:
         self._core = core
         self.server: Final = f"{bytes_text(owner())}#{id(self):x}"
         """The name of this process and gateway; no other has it."""
+        self.sends: Collection[str] | None = None
+        """Channels through which this process sends; None for all."""
+        self.takes: Collection[str] | None = None
+        """Chats whose messages it takes over from dead processes; None for all."""
 
     @property
     def now(self) -> float:
@@ -209,6 +216,7 @@ class Mailbox:
         turn: str = "",
         unless: str = "",
         state: State = "done",
+        drops: Sequence[str] = (),
     ) -> list[Outgoing]:
         """End messages, and put their answers into the outbox, in one commit.
 
@@ -218,6 +226,7 @@ class Mailbox:
             turn: The run that answered them.
             unless: A chat; if a tool of the run has written to it, nothing is sent.
             state: `done` or `refused`.
+            drops: Facts that end with the messages.
         """
         tenant = self._core.tenant
         with self._core.writing() as db:
@@ -226,19 +235,12 @@ class Mailbox:
                 ended += db.execute(_END, (state, now, row, tenant, "open")).rowcount
             if not ended:
                 return []
+            for key in drops:
+                db.execute(*compiled(delete(facts).where(*self._named(key))))
             chat = text_bytes(unless)
             if unless and db.execute(_WROTE, (text_bytes(turn), tenant, chat)).fetchone()[0]:
                 return []
             return [made for one in answers if (made := self._put(db, one, None)) is not None]
-
-    def note_try(self, row: int) -> int:
-        """Count a try to answer a message; return how many there were."""
-        with self._core.writing() as db:
-            mine = (inbox.c.rid == row, inbox.c.tenant == self._core.tenant)
-            tries = db.execute(*compiled(select(inbox.c.tries).where(*mine))).fetchone()[0] + 1
-            made = update(inbox).values(**checked(inbox, {"tries": tries})).where(*mine)
-            db.execute(*compiled(made))
-        return int(tries)
 
     # --- the outbox
 
@@ -369,9 +371,20 @@ class Mailbox:
 
     # --- processes
 
-    def note_alive(self) -> None:
+    def note_alive(self, about: Mapping[str, Any] | None = None) -> None:
         """Show processes of other machines that this one lives; call it every ten seconds."""
-        self.put_fact(_ALIVE + self.server, {"at": self.now})
+        self.put_fact(_ALIVE + self.server, {**(about or {}), "at": self.now})
+
+    def alive(self) -> dict[str, Mapping[str, Any]]:
+        """Return what the processes that live have said of themselves, by name."""
+        found = self.facts(_ALIVE)
+        with self._core.reading() as db:
+            return {
+                name: about
+                for key, about in found.items()
+                if (name := key.removeprefix(_ALIVE)) == self.server
+                or self._is_at_work(db, text_bytes(name))
+            }
 
     def leave(self) -> None:
         """Release what this process has not ended, so that any other may take it."""
@@ -402,17 +415,29 @@ class Mailbox:
             found = db.execute(*compiled(query)).fetchall()
             others = {bytes(row[-1]) for row in found} - {self._server}
             gone = [server for server in others if not self._is_at_work(db, server)]
-        if gone:
+        free = [row[0] for row in found if bytes(row[-1]) in gone and self._may_take(table, row)]
+        if free:
             mine = (table.c.tenant == self._core.tenant, table.c.state == "open")
             made = update(table).values(**checked(table, {"server": self._server}))
+            made = made.where(*mine, table.c.server.in_(gone))
             with self._core.writing() as db:
-                db.execute(*compiled(made.where(*mine, table.c.server.in_(gone))))
+                db.execute(*compiled(made.where(table.c.rid.in_(free[:_MOST_TAKEN]))))
                 found = db.execute(*compiled(query)).fetchall()
         return [row for row in found if bytes(row[-1]) == self._server]
 
+    def _may_take(self, table: Table, row: Sequence[Any]) -> bool:
+        chat = bytes_text(row[2])
+        if table is inbox:
+            return self.takes is None or chat in self.takes
+        return self._sends(chat)
+
+    def _sends(self, chat: str) -> bool:
+        return self.sends is None or chat.partition(":")[0] in self.sends
+
     def _put(self, db: Any, draft: Draft, turn: bytes | None) -> Outgoing | None:
         now, body = self.now, self._close({"message": draft.message}, draft.key, "outbox")
-        row = (*self._place(draft.key, draft.chat), turn, "open", self._server, 0, now, now, body)
+        server = self._server if self._sends(draft.chat) else _NOBODY
+        row = (*self._place(draft.key, draft.chat), turn, "open", server, 0, now, now, body)
         made = db.execute(_PUT, row).fetchone()
         if made is None:
             return None

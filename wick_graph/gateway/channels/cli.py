@@ -24,6 +24,7 @@ class CliChannel:
 
     name = "cli"
     limit = 1_000_000
+    caption = 0
     idempotent = False
 
     def __init__(

@@ -136,6 +136,7 @@ class HttpChannel:
     """
 
     limit = 1_000_000
+    caption = 0
     idempotent = True
 
     def __init__(

@@ -25,6 +25,8 @@ class Channel(Protocol):
     """The key under `channels:`; the first part of session keys."""
     limit: int
     """Characters of one message; a longer text is split before `send`."""
+    caption: int
+    """Characters of the text that goes with one file; 0 if texts and files go apart."""
     idempotent: bool
     """Whether the platform recognises the `key` of a message that is sent again."""
 

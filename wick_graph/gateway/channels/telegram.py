@@ -25,7 +25,6 @@ from wick_graph.errors import ConfigError, RefusedError, ToolError, describe
 from wick_graph.gateway.channels.files import safe_name, store, too_large
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.channels.registry import read_options
-from wick_graph.gateway.channels.split import parts
 from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
 from wick_graph.web.addresses import Target
 
@@ -39,7 +38,6 @@ CONFLICT: Final = 30.0
 """Seconds to the next poll if another process polls with the same token."""
 
 _CALL, _UPLOAD, _MOST_WAIT = 30, 300, 30.0  # seconds
-_CAPTION: Final = 1024
 _MOST_PHOTO: Final = 10 * 1024 * 1024
 _PHOTOS: Final = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 _POSTS: Final = ["message", "edited_message", "channel_post", "edited_channel_post"]
@@ -95,6 +93,7 @@ class TelegramChannel:
     """
 
     limit = 4096
+    caption = 1024
     idempotent = False
 
     def __init__(
@@ -236,21 +235,15 @@ class TelegramChannel:
     # --- Send.
 
     async def send(self, message: OutboundMessage, key: str) -> str:
-        """Send a message; one that `parts` would cut takes several calls.
+        """Send a message: a text, or a file with a short text.
 
         Raises:
             DeliveryError: It was not sent, or it is unknown whether it was.
         """
-        sent = ""
-        cut = parts(message, self.limit, _CAPTION)
-        if not cut:
+        if not (message.content.strip() or message.media):
             raise DeliveryError("the message is blank; write a text", permanent=True)
-        for part in cut:
-            whole = part.content.encode("utf-8", "replace").decode()  # half a surrogate pair is "?"
-            sent = await self._send(replace(part, content=whole))
-        return sent
-
-    async def _send(self, part: OutboundMessage) -> str:
+        whole = message.content.encode("utf-8", "replace").decode()  # half a surrogate pair is "?"
+        part = replace(message, content=whole)
         common = self._common(part)
         formatted = as_html(part.content)
         method, seconds = _method(part, formatted or part.content, formatted and "HTML", common)
