@@ -25,7 +25,7 @@ class Dispatcher:
     Args:
         handle: Answers messages; an error is logged, and they are handed over again.
         busy: What becomes of a message that comes during a turn of its chat.
-        interrupt: Asks the turn of a chat to stop.
+        interrupt: Asks the turn of a message's chat to stop.
         parallel: Chats that are answered at once.
     """
 
@@ -34,7 +34,7 @@ class Dispatcher:
         handle: Handle,
         *,
         busy: Callable[[Received], Busy],
-        interrupt: Callable[[str], Awaitable[None]],
+        interrupt: Callable[[Received], Awaitable[None]],
         parallel: int,
     ) -> None:
         self._handle, self._busy, self._interrupt = handle, busy, interrupt
@@ -60,7 +60,7 @@ class Dispatcher:
         if one.chat not in self._workers:
             self._workers[one.chat] = asyncio.create_task(self._work(one.chat))
         elif self._busy(one) == "interrupt":
-            await self._interrupt(one.chat)
+            await self._interrupt(one)
 
     async def stop(self, seconds: float | None) -> None:
         """Take no more messages; give turns some seconds, then cancel them."""
