@@ -25,7 +25,6 @@ from wick_graph.gateway.memory import (
     MemoryStore,
     memory_tools,
     scope_folder,
-    work_folder,
 )
 from wick_graph.testing import ScriptedModel, call
 
@@ -355,11 +354,10 @@ def test_every_id_has_a_folder_of_its_own(tmp_path: Path) -> None:
         assert len(one.name) < 120
         assert one.name.isascii()
         one.mkdir(parents=True)
-    assert work_folder(tmp_path, person("a:b")).parent == scope_folder(tmp_path, person("a:b"))
 
 
 def test_the_workspace_is_the_owner_s_alone(tmp_path: Path) -> None:
-    assert scope_folder(tmp_path, OWNER) == work_folder(tmp_path, OWNER) == tmp_path
+    assert scope_folder(tmp_path, OWNER) == tmp_path
     others = [
         person(),
         group(),
@@ -371,7 +369,6 @@ def test_the_workspace_is_the_owner_s_alone(tmp_path: Path) -> None:
     ]
     for one in others:
         assert scope_folder(tmp_path, one).parent == tmp_path / ".people"
-        assert tmp_path / ".people" in work_folder(tmp_path, one).parents
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,9 @@ class Gateway:
         self._zone: Final = zone_of(config.timezone)
         for name, described in file.channels.items():
             check_people(name, described)
-        made = {name: make_channel(name, one) for name, one in file.channels.items()}
-        made = {**(made if channels is None else channels), **{one.name: one for one in more}}
+        if channels is None:
+            channels = {name: make_channel(name, one) for name, one in file.channels.items()}
+        made = {**channels, **{one.name: one for one in more}}
         self.channels: Final[Mapping[str, Channel]] = made
         self.workspace.mkdir(parents=True, exist_ok=True)
         ttl = {"": OTHERS_TTL, **dict.fromkeys(["cli", *file.channels, *made], "never")}
@@ -170,6 +171,7 @@ class Gateway:
         """
         started: list[Channel] = []
         try:
+            await asyncio.to_thread(self.agents.check)
             await self.mailbox.run(self.mailbox.note_alive)
             for name, channel in self.channels.items():
                 if isinstance(channel, PublishingChannel):
