@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from wick_graph import Agent
+from wick_graph.backends import Root
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.gateway import memory
 from wick_graph.gateway.memory import (
@@ -168,14 +169,14 @@ def test_a_call_killed_before_its_write_is_made_up_for(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append_today("before")
-    replace = memory.Root.replace
+    replace = Root.replace
 
     def killed(root: Any, rel: str, data: bytes) -> None:
         if rel.endswith(".md"):
             raise KeyboardInterrupt
         replace(root, rel, data)
 
-    monkeypatch.setattr(memory.Root, "replace", killed)
+    monkeypatch.setattr(Root, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
         store.append_today("mine", "key")
     monkeypatch.undo()
