@@ -13,13 +13,12 @@ import sys
 import traceback
 from pathlib import Path
 
-import aiogram
-import uvicorn
-
 from wick_graph.cli.gateway import _serve
 from wick_graph.config import load_config
+from wick_graph.gateway.channels import http, telegram
+from wick_graph.gateway.gateway import Gateway
 
-_ = aiogram, uvicorn  # the channels load them
+_ = Gateway, http, telegram  # with all that they load
 
 
 def main(folder: Path) -> None:
