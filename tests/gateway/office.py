@@ -36,6 +36,8 @@ class Post:
     limit = 4096
     caption = 0
     idempotent = False
+    ids = itertools.count(1)
+    """Of all messages of the platform."""
 
     def __init__(self, name: str = "post") -> None:
         self.name = name
@@ -48,7 +50,6 @@ class Post:
         self.files: dict[str, bytes | Exception] = {}
         self.fetched: list[str] = []
         self._receive: Receive | None = None
-        self._ids = itertools.count(1)
 
     async def start(self, receive: Receive) -> None:
         self._receive = receive
@@ -64,7 +65,7 @@ class Post:
 
     async def say(self, text: str, sender: str = OWNER, chat: str = "", **about: Any) -> str:
         """Let a message come; return its id when it is taken."""
-        native = str(about.pop("native_id", next(self._ids)))
+        native = str(about.pop("native_id", next(self.ids)))
         message = InboundMessage(
             channel=self.name,
             sender_id=sender,
@@ -134,7 +135,8 @@ def write(folder: Path, *, script: list[Any] | None = None, nap: bool = False, *
         (folder / f"{name}.py").write_text(NAP, encoding="utf-8")
         more = {"agent": {"tools": ["calculate", f"{name}:nap"]}, **more}
     if script is not None:
-        steps = {"cursor": "fifo", "steps": script}
+        summary = {"name": "s", "when": {"purpose": "summarize"}, "steps": ["They talked."]}
+        steps = {"cursor": "fifo", "steps": script, "lanes": [summary]}
         (folder / "script.yaml").write_text(yaml.safe_dump(steps), encoding="utf-8")
         model = "scripted:script.yaml"
     made: dict[str, Any] = {

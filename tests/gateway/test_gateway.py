@@ -233,7 +233,8 @@ async def test_files_come_after_admission_into_a_folder_that_tools_read(tmp_path
     async with office(tmp_path, agent=agent) as one:
         one.post.files |= {"f": b"the notes", "g": RefusedError("the file g has too many bytes")}
         attached = [{"id": "f", "name": "a.txt"}, {"id": "g", "name": "g.bin"}]
-        await one.ask("what is 1+1?", attachments=attached)
+        native = await one.post.say("what is 1+1?", attachments=attached)
+        await one.post.got()
         (stored,) = files(tmp_path / "files/inbox")
         await one.ask(f'read_file(path="inbox/{stored.name}")')
         state: Any = (await one.gateway.store.aget({"configurable": {"thread_id": "post:1"}})) or {}
@@ -241,7 +242,7 @@ async def test_files_come_after_admission_into_a_folder_that_tools_read(tmp_path
         assert f"inbox/{stored.name}" in human.text
         assert "not stored: the file g has too many bytes" in human.text
         assert "the notes" in str(state["channel_values"]["messages"])
-        assert human.additional_kwargs["sender"]["native_id"] == "1"
+        assert human.additional_kwargs["sender"]["native_id"] == native
         attached = [{"id": "f", "name": "b.txt"}]
         await one.ask("what is 1+1?", FRIEND, attachments=attached)
     assert len(files(tmp_path / "files/inbox")) == 1
