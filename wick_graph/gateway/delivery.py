@@ -139,9 +139,10 @@ class Delivery:
                 one = chat.popleft()
                 try:
                     again = await self._deliver(one)
-                except StorageError as error:  # a later look at the outbox finds the message
+                except StorageError as error:  # the next look at the outbox finds them, in order
                     log.error("a message to %s is not noted as sent: %s", name, error)
-                    again = None
+                    self._known.discard(one.row)
+                    break
                 if again is not None:
                     chat.appendleft(again)
                 else:

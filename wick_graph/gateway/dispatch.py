@@ -81,22 +81,23 @@ class Dispatcher:
             while chat:
                 async with self._places:
                     rows = _next(chat, self._busy)
-                    if rows:
-                        await self._answer(rows)
+                    if rows and not await self._answer(rows):
+                        break  # the next look at the inbox finds them, in order
         finally:
             self._known.difference_update(one.row for one in chat)
             del self._chats[name], self._workers[name]
 
-    async def _answer(self, rows: list[Received]) -> None:
+    async def _answer(self, rows: list[Received]) -> bool:
         try:
             for pause in (*_RETRY, None):
                 try:
-                    return await self._handle(rows)
+                    await self._handle(rows)
+                    return True
                 except Exception as error:
                     log.error("a message of %s was not answered: %s", rows[0].chat, error)
-                    if pause is None:
-                        return None  # the row is open: the next look at the inbox finds it
-                    await asyncio.sleep(pause)
+                    if pause is not None:
+                        await asyncio.sleep(pause)
+            return False
         finally:
             self._known.difference_update(one.row for one in rows)
 

@@ -173,6 +173,7 @@ class Gateway:
         try:
             await asyncio.to_thread(self.agents.check)
             await self.mailbox.run(self.mailbox.note_alive)
+            await self._take_open()  # before a channel brings what came later
             for name, channel in self.channels.items():
                 if isinstance(channel, PublishingChannel):
                     channel.past = partial(self.delivery.past, name)
@@ -222,9 +223,12 @@ class Gateway:
 
     async def _look(self) -> None:
         """Take what is open and this process's to do."""
+        await self._take_open()
+        self.delivery.add(await self.mailbox.run(self.mailbox.unsent))
+
+    async def _take_open(self) -> None:
         for one in await self.mailbox.run(self.mailbox.waiting):
             await self._dispatcher.add(one)
-        self.delivery.add(await self.mailbox.run(self.mailbox.unsent))
 
     async def _show_life(self) -> None:
         health = {name: channel.healthy() for name, channel in self.channels.items()}
@@ -268,11 +272,15 @@ class Gateway:
         if one.state == "refused":
             await self._refuse(message, _BUSY)
             return
-        await self._note_chat(message)
+        if not one.here:
+            return  # the other process finds it
         if command_of(message)[0] in AT_ONCE:
             self.spawn(self._conversations.handle([one]))
+        elif one.behind:
+            await self._look()  # earlier ones come first
         else:
             await self._dispatcher.add(one)
+        await self._note_chat(message)
 
     async def _admission(self, message: InboundMessage) -> Admission:
         """Decide whether a message is answered, and with which role."""
