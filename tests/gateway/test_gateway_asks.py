@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.mailing import Clock
-from tests.gateway.office import FRIEND, OWNER, PATIENCE, Office, by_chat, office, write
+from tests.gateway.office import FRIEND, OWNER, PATIENCE, Office, Post, by_chat, office, write
 from wick_graph.config import load_config
 from wick_graph.gateway.channels.cli import CliChannel
 from wick_graph.gateway.gateway import Gateway
@@ -230,3 +230,49 @@ async def test_the_terminal_writes_in_a_session_beside_a_gateway(tmp_path: Path)
             assert (await asyncio.wait_for(shown.get(), PATIENCE)).content == "2+2 = 4."
         said = [m.text for m in (await state_of(one))["messages"] if m.type == "human"]
         assert said == ["what is 1+1?", "what is 2+2?"]
+
+
+# --- two processes
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_two_gateways_on_one_store_answer_each_message_once(
+    tmp_path: Path, database: str, request: pytest.FixtureRequest
+) -> None:
+    """Each message comes to both, as from two webhooks; a job is due in both."""
+    on_file = database == "sqlite"
+    url = "sqlite:///gateway.db" if on_file else str(request.getfixturevalue("postgres_url"))
+    clocks = [Clock(NOON), Clock(NOON)]
+    cron = {"sum": {"every": "10m", "text": "what is 100+1?", "to": "post:1"}}
+    people = [str(number) for number in range(1, 11)]
+    channels = {"post": {"owner": people}}
+    path = write(tmp_path, cron=cron, channels=channels, store=url)
+    posts = [Post(), Post()]
+    async with (
+        office(tmp_path, posts[0], path=path, clock=clocks[0], wait=clocks[0].wait) as one,
+        office(tmp_path, posts[1], path=path, clock=clocks[1], wait=clocks[1].wait) as two,
+    ):
+
+        async def both(sender: str, number: int) -> None:
+            text, native = f"what is {number}+1?", f"n{sender}-{number}"
+            await asyncio.gather(*(p.say(text, sender, native_id=native) for p in posts))
+
+        async def talk(sender: str) -> None:
+            for number in range(3):
+                await both(sender, number)
+
+        await asyncio.gather(*map(talk, people))
+        for clock in clocks:
+            clock.end = NOON + 1800
+        for gateway in (one.gateway, two.gateway):
+            gateway.scheduler.changed()
+        async with asyncio.timeout(PATIENCE):
+            while one.box.counts()["outbox"].get("sent", 0) < 33:
+                await asyncio.sleep(0.05)
+        await one.settled()
+        found = by_chat(one.box.outbox(limit=1000))
+        for sender in people:
+            said = [text for text in found[f"post:{sender}"] if "100" not in text]
+            assert said == ["0+1 = 1.", "1+1 = 2.", "2+1 = 3."]
+        assert [t for t in found["post:1"] if "100" in t] == ["100+1 = 101."] * 3
+        assert posts[0].sent.qsize() + posts[1].sent.qsize() == 33
