@@ -39,7 +39,8 @@ async def state_of(one: Office, thread: str = "post:1") -> dict[str, Any]:
 
 async def test_an_owner_approves_in_the_chat(tmp_path: Path) -> None:
     async with office(tmp_path, agent=ASKED) as one:
-        asked = await one.post.say("what is 21*2?") and await one.post.got()
+        await one.post.say("what is 21*2?")
+        asked = await one.post.got()
         assert [code for _, code in asked.buttons] == [
             f"/approve {code_in(asked.content)}",
             f"/deny {code_in(asked.content)}",

@@ -7,11 +7,11 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import typer
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from wick_graph.gateway.messages import OutboundMessage
     from wick_graph.store import SqlSaver
     from wick_graph.store.mailbox import Mailbox
+
+ResultT = TypeVar("ResultT")
 
 app = typer.Typer(
     name="gateway",
@@ -133,19 +135,26 @@ class _Terminal:
     async def talk(self, end: asyncio.Event) -> None:
         """Hand over lines until the input ends, or an event."""
         lines = _lines(asyncio.get_running_loop())
-        ending = asyncio.create_task(end.wait())
-        try:
-            while True:
-                reading = asyncio.create_task(lines.get())
-                await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
-                text = reading.result() if reading.done() else None
-                reading.cancel()
-                if text is None:
-                    return
-                if text.strip():
-                    await self.channel.ask(text)
-        finally:
-            ending.cancel()
+        while (text := await _before(end, lines.get())) is not None:
+            if text.strip():
+                await self.channel.ask(text)
+
+    async def ask(self, text: str) -> None:
+        """Send a text, and wait until its answer is shown."""
+        native = (await self.channel.ask(text)).native_id
+        while (await self.shown.get()).reply_to != native:
+            continue
+
+
+async def _before(end: asyncio.Event, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
+    """Return what some work gives; None if an event comes first."""
+    doing, ending = asyncio.create_task(work), asyncio.create_task(end.wait())
+    await asyncio.wait({doing, ending}, return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if doing.done():
+        return doing.result()
+    doing.cancel()
+    return None
 
 
 def _lines(loop: asyncio.AbstractEventLoop) -> asyncio.Queue[str | None]:
@@ -187,15 +196,7 @@ def converse(
                 output.say(f"session {session}; /help lists the commands", dim=True)
                 await terminal.talk(end)
                 return
-            asked = await terminal.channel.ask(text)
-            ending = asyncio.create_task(end.wait())
-            while not ending.done():
-                shown = asyncio.create_task(terminal.shown.get())
-                await asyncio.wait({shown, ending}, return_when=asyncio.FIRST_COMPLETED)
-                if shown.done() and shown.result().reply_to == asked.native_id:
-                    break
-                shown.cancel()
-            ending.cancel()
+            await _before(end, terminal.ask(text))
 
     asyncio.run(work())
 
