@@ -69,7 +69,7 @@ class _Turn:
     @property
     def session(self) -> str:
         """The key of its session."""
-        return self.rows[0].chat
+        return self.last.key
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -117,8 +117,8 @@ class Conversations:
     async def interrupt(self, one: Received) -> None:
         """Cancel the turn of a chat for a message that came."""
         message = InboundMessage.from_json(one.message)
-        agent = await self._agent(message, origin_of(message, one.chat))
-        await agent.acancel(await self.sessions.thread(one.chat))
+        agent = await self._agent(message, origin_of(message, message.key))
+        await agent.acancel(await self.sessions.thread(message.key))
 
     async def stop(self) -> None:
         """Cancel compactions; their threads stay as they are."""
@@ -187,7 +187,7 @@ class Conversations:
             fact = await self._mailbox.run(self._mailbox.fact, key)
             turn.drops.append(key)
             return None if fact is None else await _resumed(agent, thread, answer_of(fact))
-        asked = "" if turn.kind else await self._asked(agent, thread, turn.rows[0].key)
+        asked = "" if turn.kind else await self._asked(turn, agent, thread)
         if asked:
             turn.drops.append(_asked_key(thread))
             text = "\n\n".join(one.content for one in turn.messages)
@@ -205,16 +205,20 @@ class Conversations:
             on_busy="queue",
         )
 
-    async def _asked(self, agent: Agent, thread: str, row: str) -> str:
-        """Return the id of the question of a thread that a message answers; empty for none."""
-        name = _asked_key(thread)
+    async def _asked(self, turn: _Turn, agent: Agent, thread: str) -> str:
+        """Return the id of the question of a thread that a turn answers; empty for none.
+
+        The text becomes a result, which has no role: it counts only from the sender who was asked.
+        """
+        name, row = _asked_key(thread), turn.rows[0].key
         fact = await self._mailbox.run(self._mailbox.fact, name)
         if fact is None:
             return ""
         if fact.get("row") == row:  # it was answered before a crash
             return str(fact["id"])
         state = await agent.graph.aget_state(_at(thread))
-        if fact.get("row") or all(one.id != fact["id"] for one in state.interrupts):
+        waits = any(one.id == fact["id"] for one in state.interrupts)
+        if fact.get("row") or not waits or fact["who"] != _who(turn.origin):
             await self._mailbox.run(self._mailbox.drop_fact, name)
             return ""
         await self._mailbox.run(self._mailbox.put_fact, name, {**fact, "row": row})
@@ -244,7 +248,8 @@ class Conversations:
             if place != (origin["channel"], origin["chat_id"]):
                 told = ["I have asked the owner, and go on when it is allowed."]
         for number, text in other_questions(result)[:1]:
-            await box.run(box.put_fact, _asked_key(result.thread_id), {"id": number})
+            fact = {"id": number, "who": _who(origin)}
+            await box.run(box.put_fact, _asked_key(result.thread_id), fact)
             told.append(text)
         return "\n\n".join(told)
 
@@ -372,7 +377,7 @@ class Conversations:
         if word == "/help":
             return "\n".join(f"{name} {what}" for name, what in COMMANDS.items())
         if word == "/new":
-            await self.sessions.renew(row.chat, row.key)
+            await self.sessions.renew(message.key, row.key)
             return "A new conversation begins."
         if word in ("/approve", "/deny"):
             role = str(message.metadata.get("role"))
@@ -382,7 +387,7 @@ class Conversations:
             if made.key:
                 await self.decided(made.key)
             return made.text
-        thread = await self.sessions.thread(row.chat)
+        thread = await self.sessions.thread(message.key)
         agent = await self._agent(message, turn.origin)
         if word == "/stop":
             return "Stopped." if await agent.acancel(thread) else "Nothing is going on here."
@@ -434,6 +439,10 @@ async def _resumed(agent: Agent, thread: str, answer: Mapping[str, Any]) -> Resu
 
 def _at(thread: str) -> Any:
     return langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
+
+
+def _who(origin: Mapping[str, Any]) -> list[str]:
+    return [str(origin.get("sender_id")), str(origin.get("role"))]
 
 
 def _batch_key(row: Received) -> str:

@@ -31,7 +31,7 @@ _LIMIT: Final = 4000
 
 Buttons = tuple[tuple[str, str], ...]
 
-_SEND_SECONDS: Final = 60.0
+_SEND_SECONDS: Final = 360.0
 """Seconds after which a try counts as failed, although the channel has not answered."""
 
 

@@ -200,6 +200,7 @@ class Gateway:
         with contextlib.suppress(StorageError):  # then a kill while draining counts as a crash
             await self.store.leases.anote_shutdown()
         await self._dispatcher.stop(self.config.drain)
+        await self._conversations.stop()
         await self.delivery.stop(self.config.drain)
         if self._tasks:
             await asyncio.wait(self._tasks)

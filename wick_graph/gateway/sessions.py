@@ -23,7 +23,8 @@ COMMANDS: Final = {
 AT_ONCE: Final = frozenset({"/stop", "/status", "/help", "/approve", "/deny"})
 """Commands that do not wait for the turn before them."""
 
-_HASHED: Final = re.compile(r"[^:]*:h[0-9a-f]{40}(\.[0-9a-f]*)?")
+_TAKEN: Final = re.compile(r"[^:]*:h[0-9a-f]{40}(?:\.[0-9a-f]*)?|.*\.[0-9a-f]{12}", re.DOTALL)
+"""What threads of hashed keys and of renewed sessions look like."""
 
 _LONGEST: Final = 100
 
@@ -32,10 +33,10 @@ def thread_of(key: str, tag: str = "") -> str:
     """Return the thread of a session; no two sessions share one.
 
     It is the key where that is a legal thread id, else its channel and a hash. A key that looks
-    like such a hash is hashed, too: a sender may choose it.
+    like the thread of another session is hashed, too: a sender may choose it.
     """
     ends = f".{tag}" if tag else ""
-    if len(key) <= _LONGEST and THREAD_ID_PATTERN.fullmatch(key) and not _HASHED.fullmatch(key):
+    if len(key) <= _LONGEST and THREAD_ID_PATTERN.fullmatch(key) and not _TAKEN.fullmatch(key):
         return f"{key}{ends}"
     channel = re.sub(r"[^A-Za-z0-9_-]", "", key.partition(":")[0])[:32] or "chat"
     return f"{channel}:h{hashed(key)[:40]}{ends}"

@@ -38,6 +38,9 @@ _NOBODY: Final = b""
 _MOST_TAKEN: Final = 10_000
 """Rows that are taken over at once; the next look takes more."""
 
+_LONGEST_CHAT: Final = 1_000
+"""Bytes; PostgreSQL's indexes take about 2,700."""
+
 _b = bindparam
 
 
@@ -90,6 +93,14 @@ def hashed(*parts: str) -> str:
     """Return a key of texts of any length and content."""
     text = "\n".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _chat(name: str) -> bytes:
+    """Return the name of a chat as its rows have it; an index takes no long one."""
+    plain = text_bytes(name)
+    if len(plain) <= _LONGEST_CHAT:
+        return plain
+    return text_bytes(f"{name.partition(':')[0][:64]}:#{hashed(name)}")
 
 
 _IN: Final = (
@@ -189,7 +200,7 @@ class Mailbox:
         """
         with self._core.writing() as db:
             mine, waiting, behind = self._server, 0, False
-            found = db.execute(_OPEN_IN, (self._core.tenant, "open", text_bytes(chat))).fetchall()
+            found = db.execute(_OPEN_IN, (self._core.tenant, "open", _chat(chat))).fetchall()
             for server, count in found:
                 waiting += count
                 if self._is_at_work(db, bytes(server)):
@@ -251,7 +262,7 @@ class Mailbox:
                 return []
             for key in drops:
                 db.execute(*compiled(delete(facts).where(*self._named(key))))
-            chat = text_bytes(unless)
+            chat = _chat(unless)
             if unless and db.execute(_WROTE, (text_bytes(turn), tenant, chat)).fetchone()[0]:
                 return []
             return [made for one in answers if (made := self._put(db, one, None)) is not None]
@@ -306,7 +317,7 @@ class Mailbox:
 
     def answers(self, chat: str, after: int = 0, limit: int = 100) -> list[Outgoing]:
         """Return the messages to a chat after a row, the oldest first, whatever their state."""
-        query = self._of(outbox, *_OUT).where(outbox.c.chat == text_bytes(chat))
+        query = self._of(outbox, *_OUT).where(outbox.c.chat == _chat(chat))
         query = query.where(outbox.c.rid > after).order_by(outbox.c.rid).limit(limit)
         with self._core.reading() as db:
             return [self._outgoing(row) for row in db.execute(*compiled(query)).fetchall()]
@@ -467,7 +478,7 @@ class Mailbox:
         )
 
     def _place(self, key: str, chat: str) -> tuple[bytes, bytes, bytes]:
-        return self._core.tenant, text_bytes(key), text_bytes(chat)
+        return self._core.tenant, text_bytes(key), _chat(chat)
 
     def _of(self, table: Table, *columns: Any) -> Any:
         return select(*columns).where(table.c.tenant == self._core.tenant)

@@ -258,7 +258,7 @@ class HttpChannel:
             sender_id=posted.sender_id,
             chat_id=posted.chat_id,
             content=posted.content,
-            metadata={**{key: value for key, value in given.items() if value}, **own},
+            metadata={**{k: v for k, v in given.items() if v or k == "group"}, **own},
         )
 
     # --- Send: to readers.
