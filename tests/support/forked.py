@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-ROOT: Final = Path(__file__).resolve().parents[2]  # `tests.source` reads all there is for it
+ROOT: Final = Path(__file__).resolve().parents[2]  # `tests.source` loads pytest for it
 LIBRARIES: Final = (
     *("fastapi", "httpx", "langchain.agents", "openai", "rich.console", "sqlalchemy", "uvicorn"),
     *("wick_graph.cli.app", "wick_graph.debug", "wick_graph.loading", "wick_graph.store"),
