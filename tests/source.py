@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,18 @@ PACKAGE = ROOT / "wick_graph"
 
 @dataclass(frozen=True)
 class Module:
-    """One module of the package, the nodes through their link."""
+    """One module of the package, the nodes through their link; it is read when it is looked at."""
 
     name: str
     path: Path
-    tree: ast.Module
-    lines: list[str]
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text(encoding="utf-8"))
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.path.read_text(encoding="utf-8").splitlines()
 
     @property
     def part(self) -> str:
@@ -43,7 +50,7 @@ def part_of(name: str) -> str:
     return name.partition(".")[2].partition(".")[0]
 
 
-def read_modules() -> dict[str, Module]:
+def find_modules() -> dict[str, Module]:
     made = {}
     for folder, _, files in os.walk(PACKAGE, followlinks=True):
         for file in files:
@@ -52,28 +59,27 @@ def read_modules() -> dict[str, Module]:
             path = Path(folder, file)
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             name = name.removesuffix(".__init__")
-            text = path.read_text(encoding="utf-8")
-            made[name] = Module(name, path, ast.parse(text), text.splitlines())
+            made[name] = Module(name, path)
     return dict(sorted(made.items()))
 
 
-MODULES = read_modules()
+MODULES = find_modules()
 IMPORTABLE = tuple(name for name in MODULES if not name.endswith("__main__"))
 """Every module but those that are programs."""
 
 
-def offered(package: Module) -> dict[str, str]:
-    """Return where a package takes the names from that it loads when they are used."""
+@cache
+def offered(name: str) -> dict[str, str]:
+    """Return where a package, but the door, takes the names from that it loads when used."""
+    package = MODULES.get(name)
+    if package is None or not (package.is_package and package.part):
+        return {}
     return {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
         for node in ast.walk(package.tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-
-
-OFFERED = {m.name: offered(m) for m in MODULES.values() if m.is_package and m.part}
-"""What packages offer, without the door."""
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -94,8 +100,13 @@ def walk(node: ast.AST, *, functions: bool = True) -> Iterator[ast.AST]:
         yield from walk(child, functions=functions)
 
 
-def imports(module: Module, *, functions: bool = True) -> Iterator[tuple[ast.AST, str]]:
-    """Yield what a module asks for at run time: `a.b` or, of `from a import b`, `a.b` too."""
+@cache
+def imports(module: Module, *, functions: bool = True) -> tuple[tuple[ast.AST, str], ...]:
+    """Return what a module asks for at run time: `a.b` or, of `from a import b`, `a.b` too."""
+    return tuple(_imports(module, functions))
+
+
+def _imports(module: Module, functions: bool) -> Iterator[tuple[ast.AST, str]]:
     for node in walk(module.tree, functions=functions):
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names)
@@ -119,7 +130,7 @@ def home(target: str) -> str:
     """Return the module of ours in which an imported name is looked up; empty if not ours."""
     while target and target not in MODULES:
         package, _, name = target.rpartition(".")
-        target = OFFERED.get(package, {}).get(name, package)
+        target = offered(package).get(name, package)
     return target
 
 

@@ -31,6 +31,8 @@ from wick_graph import errors
 from wick_graph.debug import DebugSession
 from wick_graph.journal import blame, details, journal, reader, reconstruct
 
+pytestmark = pytest.mark.xdist_group("source")  # each module is read once
+
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "constants", "durations", "langgraph_config", "events", "lazy", "machine"),
     ("messages",),

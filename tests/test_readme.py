@@ -58,6 +58,8 @@ SHOWN_PORT = 8000
 OR_CODE = ' || echo "exit code $?"'
 UNSET = ("_API_KEY", "WICK_MODEL", "XDG_STATE_HOME", "PYTHONPATH", "OPENAI_BASE_URL")
 PROMPT = "> "
+PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "wick_graph.pytest_plugin"}
+"""Of all that is installed here, a reader has ours."""
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^ *```", re.M | re.S)
 NOT_RUN = re.compile(r"<!-- no-run: (\S[^>]*) -->\s*\Z")
@@ -149,7 +151,7 @@ class Desk:
         self.env = {
             **kept,
             "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
-            **({"PYTHONPATH": str(ROOT)} if self.own else {}),
+            **({"PYTHONPATH": str(ROOT), **PLUGINS} if self.own else {}),
             "HOME": str(folder.parent / "home"),  # MCP clients pass this one on
             "OLLAMA_HOST": nowhere,
             "COLUMNS": "100",
@@ -200,6 +202,8 @@ class Desk:
             return self._chat(words[1:], shown)
         if words[:1] == ["wick"] and self.own:
             return self._inside(words, lambda: call(words[1:]))
+        if words[:2] == ["python", "-m"] and self.own:
+            return self.run([sys.executable, *words[1:]])
         return self.run(["bash", "-c", command])
 
     def here(self, text: str) -> str:

@@ -14,6 +14,7 @@ import pexpect
 import pytest
 
 from tests.debugger.conftest import Wick
+from tests.debugger.typist import Typist
 from tests.journal.support import agent_of
 from tests.source import ROOT
 from tests.support import forked
@@ -276,23 +277,9 @@ def test_a_picture_whose_form_is_not_known_is_refused(
 @pytest.fixture
 def terminal(journal: Journal, saver: SqlSaver, folder: Path) -> Any:
     saver.close()
-    env: Any = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TERM": "dumb",
-        "XDG_STATE_HOME": str(folder),
-    }
-    made = pexpect.spawn(
-        sys.executable,
-        ["-m", "wick_graph", "debug", "-t", "t"],
-        cwd=str(folder),
-        env=env,
-        encoding="utf-8",
-        timeout=120,
-        dimensions=(40, 200),
-    )
+    made = Typist(folder, "debug", "-t", "t")
     yield made
-    made.close(force=True)
+    made.end()
 
 
 def interrupt(terminal: Any, prompt: str) -> None:
@@ -332,8 +319,7 @@ def test_a_person_finds_the_cause_and_prepares_another_way(terminal: Any) -> Non
             terminal.expect(read)
         else:
             terminal.expect_exact(read)
-    terminal.wait()
-    assert terminal.exitstatus == 0
+    assert terminal.wait() == 0
 
 
 @pytest.mark.slow
@@ -360,8 +346,7 @@ def test_a_person_steps_completes_and_leaves(terminal: Any, folder: Path) -> Non
     terminal.expect_exact("(wdb PAST")
     terminal.sendeof()
     terminal.expect(pexpect.EOF)
-    terminal.wait()
-    assert terminal.exitstatus == 0
+    assert terminal.wait() == 0
     kept = folder / "wick" / "debug_history"
     assert "nonsense" in kept.read_text(encoding="utf-8")
     assert kept.stat().st_mode & 0o077 == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,8 +12,8 @@ import pexpect
 import pytest
 
 from tests.debugger.conftest import Wick
+from tests.debugger.typist import Typist
 from tests.server.support import until
-from tests.source import ROOT
 from wick_graph.debug import DebugSession
 from wick_graph.debug.terminal import Shell
 from wick_graph.debug.terminal.shell import Doors
@@ -226,21 +225,7 @@ def test_what_is_kept_goes_on_in_another_process(code: Any, folder: Path, wick: 
 
 
 def test_ctrl_c_stops_a_running_run(code: Any, folder: Path) -> None:
-    env: Any = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TERM": "dumb",
-        "XDG_STATE_HOME": str(folder),
-    }
-    terminal = pexpect.spawn(
-        sys.executable,
-        ["-m", "wick_graph", "debug", "made:tired"],
-        cwd=str(folder),
-        env=env,
-        encoding="utf-8",
-        timeout=60,
-        dimensions=(40, 200),
-    )
+    terminal = Typist(folder, "debug", "made:tired")
     try:
         terminal.expect_exact("moving runs nothing")
         terminal.sendline("tbreak tool:rest")
@@ -256,9 +241,9 @@ def test_ctrl_c_stops_a_running_run(code: Any, folder: Path) -> None:
         terminal.expect_exact("(wdb PAST")
         terminal.sendline("q")
         terminal.expect(pexpect.EOF)
+        assert terminal.wait() == 0
     finally:
-        terminal.close(force=True)
-    assert terminal.exitstatus == 0
+        terminal.end()
 
 
 def test_a_replay_by_other_code_says_so_and_stops_where_they_part(shell: Shell, code: Any) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.source import ROOT
+from tests.support import forked
 
 RECORD = """\
 from tests.journal.support import PROMPT, Guard, Todo, add
@@ -39,7 +40,7 @@ SCRIPT = "break tool:* if error; c; bt; why messages[-1].content; rc; request"
 
 def python(folder: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if "KEY" not in name.upper()}
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-c", code, *arguments],
         cwd=folder,
         env={**kept, "PYTHONPATH": str(ROOT)},

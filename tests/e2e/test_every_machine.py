@@ -170,6 +170,7 @@ def test_the_server_takes_no_agent_with_file_tools(told: dict[str, Any], given: 
 # --- One module holds the difference.
 
 
+@pytest.mark.xdist_group("source")
 def test_no_other_module_asks_for_what_windows_lacks() -> None:
     found = []
     for module in MODULES.values():

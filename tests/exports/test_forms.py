@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from tests.journal.support import agent_of
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph.cli.app import call as wick
 from wick_graph.config import load_config
 from wick_graph.exports.chrome import as_chrome
@@ -158,11 +159,11 @@ def recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_test(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
-    """Run a test in a process of its own that has no network."""
-    options = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--disable-socket"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-W", "ignore", *options, name],
+    """Run a test in a process of its own that has no network, and no plugins but these."""
+    options = ["-q", "-p", "pytest_socket", "-p", "wick_graph.pytest_plugin", "--disable-socket"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return forked.run(
+        [sys.executable, "-m", "pytest", "-W", "ignore", "-p", "no:cacheprovider", *options, name],
         cwd=folder,
         env=env,
         capture_output=True,

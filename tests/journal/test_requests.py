@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import Any
 
@@ -14,6 +13,8 @@ from langchain_core.messages import BaseMessage, ChatMessage, HumanMessage
 from tests.engine.support import Door
 from tests.journal.conftest import Opener
 from tests.journal.support import REMINDER, Guard, Todo, agent_of, steps
+from tests.source import ROOT
+from tests.support import forked
 from wick_graph import BaseHook, ModelRequest, tool
 from wick_graph.errors import StorageError
 from wick_graph.journal import Blame
@@ -204,8 +205,8 @@ def test_another_process_reads_it_with_no_key_and_no_network(url: str, opened: O
         "    blame = [(b.part, b.by) for b in journal.blame(request.seq)]\n"
         "    print(json.dumps([m.text for m in request.messages]), request.exact, len(blame))\n"
     )
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
-    made = subprocess.run(
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    made = forked.run(
         [sys.executable, "-c", script, url], env=env, capture_output=True, text=True, check=True
     )
     texts, exact, parts = made.stdout.rsplit(maxsplit=2)

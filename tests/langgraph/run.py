@@ -38,6 +38,11 @@ FILES: Final = (
     "test_strict_resume.py",
 )
 """Every file of LangGraph's that uses a checkpointer."""
+UNUSED: Final = (
+    *("benchmark", "cacheprovider", "codspeed", "hypothesispytest", "langsmith_plugin"),
+    *("randomly", "recording", "schemathesis", "socket", "wick_graph"),
+)
+"""Plugins that these tests do not know; most of them take a second to load, in each process."""
 Outcomes = dict[str, dict[str, tuple[str, str]]]
 """Per test, what each saver made of it: `passed`, `failed` or `skipped`, and the report."""
 
@@ -79,7 +84,7 @@ def run(
             "WICK_POSTGRES_FIXTURES": str(ROOT / "tests/support/postgres.py"),
         }
         pytest = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--no-header", "--tb=short"]
-        plugins = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:wick_graph"]
+        plugins = [word for name in UNUSED for word in ("-p", f"no:{name}")]
         loop = ["-o", "asyncio_default_fixture_loop_scope=function"]
         settings = ["-c", os.devnull, "--rootdir", str(folder), "-r", "E"]
         command = [*pytest, *plugins, *loop, *settings, "--show-capture=no", "--no-summary", *more]

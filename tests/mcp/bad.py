@@ -34,8 +34,11 @@ def answer(request: dict[str, Any], how: str) -> bytes:
         result = {"content": [{"type": "text", "text": text}]}
         if how == "parts":
             result["_meta"] = {"x": [[]] * 500_000}
-    else:
+    elif number is None:
         return b""
+    else:  # whoever asks a server of today's versions first would wait ten seconds for silence
+        error = {"code": -32601, "message": "Method not found"}
+        return json.dumps({"jsonrpc": "2.0", "id": number, "error": error}).encode() + b"\n"
     return json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode() + b"\n"
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.engine.support import Door, async_door, sync_door, wild
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph import Agent, load
 from wick_graph.errors import ConfigError
 from wick_graph.testing import ScriptedModel
@@ -51,7 +52,7 @@ class Http:
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
+        self.process = forked.Popen(
             [*STDIO, str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         until = time.monotonic() + 60

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.source import ROOT
+from tests.support import forked
 
 FILE = """
 store: sqlite:///threads.db
@@ -51,7 +52,7 @@ def url(command: list[str]) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    process = subprocess.Popen(
+    process = forked.Popen(
         [sys.executable, *command, "--port", str(port)],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 
 import pytest
 
 from tests.server.support import Served
 from tests.source import ROOT
+from tests.support import forked
 from tests.test_readme import PRINTED, Block, blocks_of
 
 TEXT = (ROOT / "docs" / "how-to" / "server.md").read_text("utf-8")
@@ -25,7 +25,7 @@ def test_a_program_of_the_document_runs(guarded: Served, block: Block) -> None:
     token = guarded.wick("token", "create")
     text = block.text.replace("http://127.0.0.1:8000", guarded.url)
     program = f"TOKEN = {token!r}\n{text}"
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from langgraph.checkpoint.base.id import uuid6
 from tests.store.conftest import Outside
 from tests.store.store_graphs import agent, asking_graph, config, looping_graph
 from tests.store.test_store_sharing import Line
+from tests.support import forked
 from tests.support.postgres import connected
 from wick_graph import Agent, langgraph_config, tool
 from wick_graph.errors import StorageError, ThreadBusyError
@@ -443,7 +443,7 @@ def test_what_waits_survives_the_end_of_the_process(url: str, outside: Outside) 
         "s._core._flusher.close()\n"
         "s.put_writes(head(s), [('log', ['x'])], 'task', PULL)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    forked.run([sys.executable, "-c", code], check=True)
     assert outside.count("writes") == 1
 
 

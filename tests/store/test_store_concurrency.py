@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -16,8 +17,10 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
+from tests.source import ROOT
 from tests.store.store_graphs import agent, config, looping_graph
 from tests.store.test_store_sharing import Line
+from tests.support import forked
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 
@@ -178,8 +181,17 @@ def test_a_store_in_memory_does_not_survive_a_fork() -> None:
         assert saver.get_tuple(config()) is not None
 
 
-def _process(url: str, number: int, turns: int, start: Any) -> None:
-    start.wait()
+STARTED = """\
+import sys
+from tests.store.test_store_concurrency import work
+url, number = sys.argv[1:]
+print("ready", flush=True)
+sys.stdin.read()
+work(url, int(number), 3)
+"""
+
+
+def work(url: str, number: int, turns: int) -> None:
     with SqlSaver.from_url(url, synchronous="NORMAL") as saver:
         for n in range(turns):
             turn(saver, f"own{number}", f"p{number}-{n}")
@@ -187,15 +199,19 @@ def _process(url: str, number: int, turns: int, start: Any) -> None:
 
 @pytest.mark.sisters
 def test_two_processes_make_and_use_one_file(url: str) -> None:
-    context = multiprocessing.get_context("spawn")
-    start = context.Event()
-    workers = [context.Process(target=_process, args=(url, n, 3, start)) for n in range(2)]
+    command = [sys.executable, "-c", STARTED, url]
+    pipes: Any = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    workers = [forked.Popen([*command, str(n)], cwd=ROOT, **pipes) for n in range(2)]
     for worker in workers:
-        worker.start()
-    start.set()
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"ready\n"
     for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0, 0]
+        assert worker.stdin is not None
+        worker.stdin.close()  # both start at once
+    assert [worker.wait() for worker in workers] == [0, 0]
+    for worker in workers:
+        assert worker.stdout is not None
+        worker.stdout.close()
     assert intact(url)
     with SqlSaver.from_url(url) as saver:
         for n in range(2):

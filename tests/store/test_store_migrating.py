@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.store.goldens import content, expected, unpacked
+from tests.support import forked
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.maintenance import import_thread
@@ -58,7 +59,7 @@ def version(path: Path) -> int:
 
 def test_killed_in_the_middle_the_old_database_is_as_it_was(tmp_path: Path) -> None:
     path = unpacked("schema-1", "plain.db", tmp_path)
-    done = subprocess.run([sys.executable, "-c", DYING, f"sqlite:///{path}"], check=False)
+    done = forked.run([sys.executable, "-c", DYING, f"sqlite:///{path}"], check=False)
     assert done.returncode == -signal.SIGKILL
     assert version(path) == 1
     with SqlSaver.from_url(f"sqlite:///{path}") as saver:
@@ -71,7 +72,7 @@ def test_killed_in_the_middle_the_old_database_is_as_it_was(tmp_path: Path) -> N
 def test_of_two_processes_one_migrates_and_the_other_waits(tmp_path: Path) -> None:
     path = unpacked("schema-1", "plain.db", tmp_path)
     command = [sys.executable, "-c", SLOW, f"sqlite:///{path}"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [forked.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = sorted(one.communicate(timeout=60)[0].split() for one in both)
     assert said == [["5"], ["filling", "5"]]
     assert [one.returncode for one in both] == [0, 0]

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-ROOT: Final = Path(__file__).resolve().parents[2]  # `tests.source` reads all there is for it
+ROOT: Final = Path(__file__).resolve().parents[2]  # `tests.source` loads pytest for it
 LIBRARIES: Final = (
     *("fastapi", "httpx", "langchain.agents", "openai", "rich.console", "sqlalchemy", "uvicorn"),
     *("wick_graph.cli.app", "wick_graph.debug", "wick_graph.loading", "wick_graph.store"),
@@ -42,7 +42,8 @@ _LOOK_SECONDS: Final = 0.005
 class Popen(subprocess.Popen[Any]):
     """`subprocess.Popen`; it forks `sys.executable -m MODULE …` from a process that is loaded.
 
-    So it does with a script, and with a terminal that a new session takes (`take_terminal`).
+    So it does with `-c CODE`, with a script, and with a terminal that a new session takes
+    (`take_terminal`).
     """
 
     _forked = False
@@ -114,7 +115,7 @@ def run(
 def _can_fork(args: Any, env: Mapping[str, str] | None) -> bool:
     if isinstance(args, str) or len(args) < 2 or args[0] != sys.executable:
         return False
-    if args[1] != "-m" and not str(args[1]).endswith(".py"):
+    if args[1] not in ("-m", "-c") and not str(args[1]).endswith(".py"):
         return False
     asked, own = _read_by_python(env or os.environ), _read_by_python(os.environ)
     return asked == own
@@ -215,20 +216,25 @@ def _become(wanted: dict[str, Any], streams: Sequence[int]) -> None:
     faulthandler.enable(made.stderr)
     _, what, *args = wanted["args"]
     if what != "-m":
-        _run_script(Path(what), args)
+        _run_code(what, args)
         return
     sys.path[0] = wanted["cwd"]
     sys.argv = args
     runpy.run_module(args[0], run_name="__main__", alter_sys=True)
 
 
-def _run_script(path: Path, args: list[str]) -> None:
-    """Run a script as Python does: `__main__` stays until the end of the process."""
-    sys.path[0] = str(path.resolve().parent)
-    sys.argv = [str(path), *args]
+def _run_code(what: str, args: list[str]) -> None:
+    """Run a program as Python does: `__main__` stays until the end of the process."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    main.__file__ = str(path)
-    exec(compile(path.read_bytes(), str(path), "exec"), main.__dict__)
+    code: str | bytes
+    if what == "-c":
+        name, code, sys.path[0] = "<string>", args.pop(0), ""
+    else:
+        path = Path(what)
+        name, code, sys.path[0] = what, path.read_bytes(), str(path.resolve().parent)
+        main.__file__ = what
+    sys.argv = [what, *args]
+    exec(compile(code, name, "exec"), main.__dict__)
 
 
 def _stream(descriptor: int, errors: str, *, at_once: bool) -> Any:
