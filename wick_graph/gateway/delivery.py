@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from wick_graph.errors import StorageError, WickError
+from wick_graph.errors import DeliveryError, StorageError, WickError
 from wick_graph.gateway.channels.protocol import Channel
-from wick_graph.gateway.messages import DeliveryError, OutboundMessage
+from wick_graph.gateway.messages import OutboundMessage
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Mailbox, Outgoing
 

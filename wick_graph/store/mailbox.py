@@ -159,7 +159,7 @@ class Mailbox:
         self.sends: Collection[str] | None = None
         """Channels through which this process sends; None for all."""
         self.takes: Collection[str] | None = None
-        """Chats whose messages it takes over from dead processes; None for all."""
+        """Chats with messages that it may take over from dead processes; None for all."""
 
     @property
     def now(self) -> float:
@@ -339,7 +339,7 @@ class Mailbox:
     def change_fact(self, key: str, change: Callable[[Any], Any]) -> Any:
         """Store what a function makes of a fact, and return it; None deletes it.
 
-        Nobody changes the fact between reading and writing.
+        No other process changes the fact between reading and writing.
         """
         if self._core.dialect.locks:
             self.add_fact(key, None)
@@ -355,7 +355,7 @@ class Mailbox:
             return made
 
     def facts(self, prefix: str) -> dict[str, Any]:
-        """Return the facts whose keys begin with a text."""
+        """Return the facts with keys that begin with a text."""
         low = text_bytes(prefix)
         query = self._of(facts, facts.c.key, facts.c.body)
         query = query.where(facts.c.key >= low, facts.c.key < low + b"\xff").order_by(facts.c.key)
