@@ -478,13 +478,6 @@ async def test_a_text_is_sent_with_what_it_answers_and_its_buttons(desk: Desk) -
     assert fields["link_preview_options"]["is_disabled"] is True
 
 
-async def test_a_long_text_is_cut_although_the_gateway_did_not(desk: Desk) -> None:
-    await desk.send("😀" * 4000)
-    for _ in range(2):
-        text = (await next_call(desk, "sendMessage"))["text"]
-        assert len(text.encode("utf-16-le")) // 2 <= 4096
-
-
 async def test_a_refused_format_is_sent_plain(desk: Desk) -> None:
     why = "Bad Request: can't parse entities: Unsupported start tag"
     desk.fake.answers["sendMessage"].append(refused(400, why))

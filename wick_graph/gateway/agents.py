@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
-from wick_graph.config import AgentsFile
+from wick_graph.config import AgentsFile, folder_of
 from wick_graph.config.schema import Additions
 from wick_graph.engine.agent import Agent
 from wick_graph.gateway.memory import who_of
@@ -28,26 +30,43 @@ class OriginAgents:
 
     Args:
         file: The configuration.
-        additions: The gateway's hooks, tools and rules.
+        ttl: How long idle threads are kept, by namespace.
         model: A model to use instead of those in the file.
+
+    Raises:
+        StorageError: The store cannot be opened.
     """
 
-    def __init__(self, file: AgentsFile, additions: Additions, *, model: str | None = None) -> None:
-        self._file = file.adding(additions)
-        self._root = Agents(self._file, model=model)
-        self._model = model
-        self._views: dict[tuple[str, str | None], Agents] = {("", model): self._root}
+    def __init__(
+        self, file: AgentsFile, ttl: Mapping[str, Any], *, model: str | None = None
+    ) -> None:
+        self._file, self._ttl, self._model = file, ttl, model
+        self._root = Agents(file.adding(Additions(ttl=ttl)), model=model)
+        self.store: Final[SqlSaver] = self._root.store
+        self._views: dict[tuple[str, str | None], Agents] = {}
         self._made: dict[tuple[str, str | None, str], Agent] = {}
         self._building = asyncio.Lock()
 
-    @property
-    def store(self) -> SqlSaver:
-        """The store, opened when first needed."""
-        return self._root.store
+    def add(self, additions: Additions, watcher: Watcher) -> None:
+        """Set what all agents get, before the first one is built.
 
-    def watch(self, watcher: Watcher) -> None:
-        """Let background tasks of all agents be told; call it before the first agent is built."""
+        Args:
+            additions: Hooks, tools and rules.
+            watcher: Hears of background tasks.
+        """
+        self._file = self._file.adding(replace(additions, ttl=self._ttl))
+        self._root = self._root.of(self._file)
         self._root.watcher = watcher
+        self._views[("", self._model)] = self._root
+
+    def check(self) -> None:
+        """Build the owner's agents, so that mistakes show at the start.
+
+        Raises:
+            ConfigError: One cannot be built.
+        """
+        for agent_id in self._file.agents:
+            self._made["", self._model, agent_id] = self._root[agent_id]
 
     def name_of(self, agent_id: str | None) -> str:
         """Return the id of an agent; without one, that of the file's default agent.
@@ -75,6 +94,15 @@ class OriginAgents:
         return self._made[key]
 
     def _build(self, folder: str, model: str | None, agent_id: str) -> Agent:
+        return self._view(folder, model)[agent_id]
+
+    def workdir(self, agent_id: str, origin: Mapping[str, Any]) -> Path | None:
+        """Return the folder in which an agent works for a conversation; None if it has none."""
+        file = self._view(_folder_of(origin), self._model).config
+        backend = file.agent(agent_id).backend
+        return None if backend is None else folder_of(backend, file.base_dir)
+
+    def _view(self, folder: str, model: str | None) -> Agents:
         view = self._views.get((folder, model))
         if view is None:
             view = self._root.of(config_for(self._file, folder) if folder else self._file)
@@ -85,7 +113,7 @@ class OriginAgents:
                 for key in [key for key in self._made if key[:2] == gone]:
                     del self._made[key]
             self._views[folder, model] = view
-        return view[agent_id]
+        return view
 
     def close(self) -> None:
         """Cancel background tasks, stop containers, close the store."""

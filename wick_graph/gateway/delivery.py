@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from wick_graph.errors import DeliveryError, StorageError, WickError
-from wick_graph.gateway.channels.protocol import Channel
+from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
+from wick_graph.gateway.channels.split import parts
 from wick_graph.gateway.messages import OutboundMessage
 from wick_graph.service.options import log
-from wick_graph.store.mailbox import Mailbox, Outgoing
+from wick_graph.store.mailbox import Draft, Mailbox, Outgoing
 
 TRIES: Final = 8
 """Tries to send a message; then it is a dead letter."""
@@ -21,6 +22,14 @@ TRIES: Final = 8
 _FIRST: Final = 1.0
 
 _LONGEST: Final = 300.0
+
+LAST_CHAT: Final = "last-chat"
+"""The key of the fact with the chat in which an owner wrote last."""
+
+_LIMIT: Final = 4000
+"""Characters of one message to a channel that does not run here."""
+
+Buttons = tuple[tuple[str, str], ...]
 
 _SEND_SECONDS: Final = 60.0
 """Seconds after which a try counts as failed, although the channel has not answered."""
@@ -33,28 +42,65 @@ def pause_after(tries: int, retry_after: float | None = None, spread: float = 0.
 
 
 class Delivery:
-    """Send what is in the outbox through its channels.
+    """Put messages into the outbox, and send what is there through its channels.
 
     Args:
-        mailbox: Where it is.
+        mailbox: Where the outbox is.
         channels: By name.
-        sent: Called with the channel and the chat of a message that was sent.
-        dead: Called with a message that is given up.
     """
 
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        channels: Mapping[str, Channel],
-        sent: Callable[[Channel, str], None],
-        dead: Callable[[Outgoing, str], Awaitable[None]],
-    ) -> None:
+    def __init__(self, mailbox: Mailbox, channels: Mapping[str, Channel]) -> None:
         self._mailbox, self._channels = mailbox, channels
-        self._sent, self._dead = sent, dead
         self._chats: dict[str, deque[Outgoing]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._known: set[int] = set()
         self._stopping = asyncio.Event()
+
+    # --- the outbox
+
+    async def say(
+        self, key: str, channel: str, chat: str, text: str, buttons: Buttons = ()
+    ) -> None:
+        """Send a text; the same key sends it once."""
+        message = OutboundMessage(channel=channel, chat_id=chat, content=text, buttons=buttons)
+        await self.put(key, message)
+
+    async def put(self, key: str, message: OutboundMessage, turn: str = "") -> None:
+        """Send a message of a tool or of the gateway; the same key sends it once.
+
+        Args:
+            key: Its key in the outbox.
+            message: The message.
+            turn: The run that writes it: an answer of this run to the same chat is left out.
+        """
+        box = self._mailbox
+        for draft in self.drafts(key, message):
+            made = await box.run(box.queue, draft, turn=turn)
+            self.add([] if made is None else [made])
+
+    def drafts(self, key: str, message: OutboundMessage) -> list[Draft]:
+        """Cut a message into rows of the outbox, each as long as its channel takes."""
+        channel = self._channels.get(message.channel)
+        limit, caption = (_LIMIT, 0) if channel is None else (channel.limit, channel.caption)
+        chat = f"{message.channel}:{message.chat_id}"
+        made = parts(message, limit, caption)
+        return [
+            Draft(key=f"{key}/{n}", chat=chat, message=one.to_json()) for n, one in enumerate(made)
+        ]
+
+    def channel(self, name: str) -> Channel | None:
+        """Return a channel that runs here."""
+        return self._channels.get(name)
+
+    async def past(self, name: str, chat_id: str, after: int) -> list[tuple[int, OutboundMessage]]:
+        """Return what was put for a chat after a row; see `PublishingChannel.past`."""
+        found = await self._mailbox.run(self._mailbox.answers, f"{name}:{chat_id}", after)
+        return [(one.row, OutboundMessage.from_json(one.message)) for one in found]
+
+    async def owners_chat(self) -> tuple[str, str] | None:
+        """Return the channel and the chat in which an owner wrote last."""
+        fact = await self._mailbox.run(self._mailbox.fact, LAST_CHAT)
+        return (fact["channel"], fact["chat_id"]) if fact else None
 
     @property
     def active(self) -> int:
@@ -64,7 +110,11 @@ class Delivery:
     def add(self, messages: Iterable[Outgoing]) -> None:
         """Let messages be sent; known ones are passed over, and those of channels elsewhere."""
         for one in messages:
-            if one.row in self._known or self._channel(one) is None or self._stopping.is_set():
+            if (
+                one.row in self._known
+                or self.channel(_name(one)) is None
+                or self._stopping.is_set()
+            ):
                 continue
             self._known.add(one.row)
             self._chats.setdefault(one.chat, deque()).append(one)
@@ -82,9 +132,6 @@ class Delivery:
         if late:
             await asyncio.wait(late)
 
-    def _channel(self, one: Outgoing) -> Channel | None:
-        return self._channels.get(str(one.message.get("channel")))
-
     async def _work(self, name: str) -> None:
         chat = self._chats[name]
         try:
@@ -92,9 +139,10 @@ class Delivery:
                 one = chat.popleft()
                 try:
                     again = await self._deliver(one)
-                except StorageError as error:  # a later look at the outbox finds the message
+                except StorageError as error:  # the next look at the outbox finds them, in order
                     log.error("a message to %s is not noted as sent: %s", name, error)
-                    again = None
+                    self._known.discard(one.row)
+                    break
                 if again is not None:
                     chat.appendleft(again)
                 else:
@@ -111,7 +159,7 @@ class Delivery:
             except TimeoutError:
                 return one
             return None
-        channel = self._channel(one)
+        channel = self.channel(_name(one))
         assert channel is not None
         try:
             message = OutboundMessage.from_json(one.message)
@@ -119,7 +167,8 @@ class Delivery:
         except Exception as error:  # whatever a platform's library raises
             return await self._failed(one, error)
         await self._mailbox.run(self._mailbox.sent, one, native)
-        self._sent(channel, message.chat_id)
+        if isinstance(channel, PublishingChannel):
+            channel.publish(message.chat_id)
         return None
 
     async def _failed(self, one: Outgoing, error: Exception) -> Outgoing | None:
@@ -129,9 +178,20 @@ class Delivery:
         if tries >= TRIES or (known is not None and known.permanent):
             await self._mailbox.run(self._mailbox.failed, one, told, None)
             log.error("a message to %s is given up: %s", one.chat, told)
-            await self._dead(one, told)
+            await self._tell_owner(one, told)
             return None
         wanted = None if known is None else known.retry_after
         due = self._mailbox.now + pause_after(tries, wanted, random.uniform(0, 0.2))
         await self._mailbox.run(self._mailbox.failed, one, told, due)
         return replace(one, tries=tries, due=due, error=told)
+
+    async def _tell_owner(self, dead: Outgoing, why: str) -> None:
+        place = await self.owners_chat()
+        if place is None or dead.key.startswith("dead/") or dead.chat == ":".join(place):
+            return
+        text = f"A message to {dead.chat} was given up after {dead.tries + 1} tries: {why}"
+        await self.say(f"dead/{dead.key}", *place, text)
+
+
+def _name(one: Outgoing) -> str:
+    return str(one.message.get("channel"))

@@ -25,7 +25,7 @@ class Dispatcher:
     Args:
         handle: Answers messages; an error is logged, and they are handed over again.
         busy: What happens to a message that comes during a turn of its chat.
-        interrupt: Asks the turn of a chat to stop.
+        interrupt: Asks the turn of a message's chat to stop.
         parallel: Chats that are answered at once.
     """
 
@@ -34,7 +34,7 @@ class Dispatcher:
         handle: Handle,
         *,
         busy: Callable[[Received], Busy],
-        interrupt: Callable[[str], Awaitable[None]],
+        interrupt: Callable[[Received], Awaitable[None]],
         parallel: int,
     ) -> None:
         self._handle, self._busy, self._interrupt = handle, busy, interrupt
@@ -60,7 +60,7 @@ class Dispatcher:
         if one.chat not in self._workers:
             self._workers[one.chat] = asyncio.create_task(self._work(one.chat))
         elif self._busy(one) == "interrupt":
-            await self._interrupt(one.chat)
+            await self._interrupt(one)
 
     async def stop(self, seconds: float | None) -> None:
         """Take no more messages; give turns some seconds, then cancel them."""
@@ -81,22 +81,23 @@ class Dispatcher:
             while chat:
                 async with self._places:
                     rows = _next(chat, self._busy)
-                    if rows:
-                        await self._answer(rows)
+                    if rows and not await self._answer(rows):
+                        break  # the next look at the inbox finds them, in order
         finally:
             self._known.difference_update(one.row for one in chat)
             del self._chats[name], self._workers[name]
 
-    async def _answer(self, rows: list[Received]) -> None:
+    async def _answer(self, rows: list[Received]) -> bool:
         try:
             for pause in (*_RETRY, None):
                 try:
-                    return await self._handle(rows)
+                    await self._handle(rows)
+                    return True
                 except Exception as error:
                     log.error("a message of %s was not answered: %s", rows[0].chat, error)
-                    if pause is None:
-                        return None  # the row is open: the next look at the inbox finds it
-                    await asyncio.sleep(pause)
+                    if pause is not None:
+                        await asyncio.sleep(pause)
+            return False
         finally:
             self._known.difference_update(one.row for one in rows)
 

@@ -79,6 +79,22 @@ def questions_of(result: Result) -> list[Question]:
     ]
 
 
+def other_questions(result: Result) -> list[tuple[str, str]]:
+    """List what a run asks the person in the chat: the id of each interrupt, and its text."""
+    return [
+        (one.id, _question(one.value))
+        for one in result.interrupts
+        if not (isinstance(one.value, Mapping) and one.value.get("kind") == KIND)
+    ]
+
+
+def _question(asked: Any) -> str:
+    if not isinstance(asked, Mapping):
+        return str(asked)
+    text = str(asked.get("question") or json.dumps(dict(asked), ensure_ascii=False, default=str))
+    return "\n".join([text, *(f"- {one}" for one in asked.get("options") or ())])
+
+
 def ask(question: Question, facts: Mailbox, now: float, about: Mapping[str, Any]) -> Question:
     """Give a question its code; the same one if it was asked before, after a crash too.
 

@@ -6,6 +6,7 @@ import re
 import secrets
 from typing import Final
 
+from wick_graph.gateway.messages import InboundMessage
 from wick_graph.store.mailbox import Mailbox, hashed
 from wick_graph.types import THREAD_ID_PATTERN
 
@@ -19,7 +20,7 @@ COMMANDS: Final = {
     "/help": "list these commands",
 }
 
-AT_ONCE: Final = frozenset({"/stop", "/status", "/help"})
+AT_ONCE: Final = frozenset({"/stop", "/status", "/help", "/approve", "/deny"})
 """Commands that do not wait for the turn before them."""
 
 _HASHED: Final = re.compile(r"[^:]*:h[0-9a-f]{40}(\.[0-9a-f]*)?")
@@ -40,11 +41,14 @@ def thread_of(key: str, tag: str = "") -> str:
     return f"{channel}:h{hashed(key)[:40]}{ends}"
 
 
-def command_of(text: str) -> tuple[str, str]:
-    """Return the command that a text begins with, and the rest; empty if it begins with none.
+def command_of(message: InboundMessage) -> tuple[str, str]:
+    """Return the command that a person's message begins with, and the rest; empty for none.
 
-    `/new@name`, as groups write it, is `/new`.
+    `/new@name`, as groups write it, is `/new`. A pressed button says its code.
     """
+    text = str(message.metadata.get("button") or message.content)
+    if message.channel == "system":
+        return "", ""
     word, _, rest = text.strip().partition(" ")
     name = word.partition("@")[0].lower()
     return (name, rest.strip()) if name in COMMANDS else ("", "")

@@ -6,7 +6,7 @@ import asyncio
 import html
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from hashlib import blake2b
 from itertools import islice, pairwise
@@ -20,7 +20,7 @@ from wick_graph.errors import ConfigError, ToolError, WickError
 from wick_graph.gateway.messages import INTERNAL, OutboundMessage
 from wick_graph.gateway.schedule import Job, job_of, next_times, zone_of
 from wick_graph.hooks.prompt_files import one_line
-from wick_graph.store.mailbox import Draft, Mailbox
+from wick_graph.store.mailbox import Mailbox
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import framed
@@ -31,17 +31,19 @@ from wick_graph.web import Answer, Client
 
 MAX_MESSAGE_CHARS: Final = 20_000
 
+Put = Callable[[str, OutboundMessage, str], Awaitable[None]]
+
 _NO_TARGET: Final = "No target channel/chat specified"
 
 
-def message_tool(mailbox: Mailbox, channels: Mapping[str, ChannelConfig]) -> FuncTool[..., Any]:
+def message_tool(put: Put, channels: Mapping[str, ChannelConfig]) -> FuncTool[..., Any]:
     """Make the tool `message`, which queues a message to the chat of the conversation.
 
     A sub-agent's message goes to the chat of the agent that asked it. Another chat is reached only
     if `send_to` of its channel names it, and by no turn that reads texts of untrusted senders.
 
     Args:
-        mailbox: The tenant's mailbox.
+        put: Stores a message to be sent: a key, the message, and the run that writes it.
         channels: The channels of the configuration.
     """
 
@@ -53,13 +55,11 @@ def message_tool(mailbox: Mailbox, channels: Mapping[str, ChannelConfig]) -> Fun
             raise ToolError(f"content has more than {MAX_MESSAGE_CHARS:,} characters; shorten it")
         channel, chat_id = _target(args, ctx.origin, channels)
         made = OutboundMessage(channel=channel, chat_id=chat_id, content=content)
-        chat = f"{channel}:{chat_id}"
-        draft = Draft(key=f"message/{ctx.key}", chat=chat, message=made.to_json())
         try:
-            await mailbox.run(mailbox.queue, draft, turn=ctx.run_id or "")
+            await put(f"message/{ctx.key}", made, ctx.run_id or "")
         except WickError as error:
             raise ToolError(f"sending message: {error}") from None
-        return f"Message sent to {chat}"
+        return f"Message sent to {channel}:{chat_id}"
 
     text = {"type": "string"}
     return FuncTool(

@@ -9,19 +9,14 @@ from typing import Any, Final
 
 from langchain_core.messages import HumanMessage
 
+from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import WickError
 from wick_graph.gateway.announcements import for_model
-from wick_graph.gateway.channels.protocol import Channel
-from wick_graph.gateway.channels.split import parts
-from wick_graph.gateway.messages import InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import InboundMessage
 from wick_graph.gateway.people import lowest, sender_facts
 from wick_graph.hooks.prompt_files import as_data, one_line
-from wick_graph.store.mailbox import Draft
 
 _NAME: Final = 80
-
-_LIMIT: Final = 4000
-"""Characters of one message to a channel that does not run here."""
 
 _IMAGES: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp"}
 
@@ -102,18 +97,7 @@ def _picture(path: Path) -> dict[str, Any] | None:
     return {"type": "image", "base64": data, "mime_type": f"image/{kind}"}
 
 
-def drafts_of(
-    key: str, message: OutboundMessage, channels: Mapping[str, Channel]
-) -> Sequence[Draft]:
-    """Cut a message into rows of the outbox, each as long as its channel takes."""
-    channel = channels.get(message.channel)
-    chat = f"{message.channel}:{message.chat_id}"
-    limit, caption = (_LIMIT, 0) if channel is None else (channel.limit, channel.caption)
-    made = parts(message, limit, caption)
-    return [Draft(key=f"{key}/{n}", chat=chat, message=one.to_json()) for n, one in enumerate(made)]
-
-
 def failure(error: BaseException) -> str:
     """Return the answer to the person after a failed turn; only our own errors are quoted in full."""
     told = str(error) if isinstance(error, WickError) else f"an error of {type(error).__name__}"
-    return f"Error processing message: {told}"
+    return f"Error processing message: {REDACTOR.text(told)}"

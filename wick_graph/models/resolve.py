@@ -100,6 +100,11 @@ class ModelChoice:
     notice: str | None = None
     """One line for the user at the terminal."""
 
+    @property
+    def reads_images(self) -> bool:
+        """Whether all models that it may call are known to read pictures."""
+        return all((one.model.profile or {}).get("image_inputs") for one in self.leaves())
+
     def leaves(self) -> Iterator[ModelChoice]:
         """Yield the choices that call a model themselves, in the order of their calls."""
         if self.inner is None:

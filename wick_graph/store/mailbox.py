@@ -53,6 +53,10 @@ class Received:
     tries: int
     received: float
     message: Mapping[str, Any]
+    here: bool = True
+    """Whether this process answers it: else another one answers earlier messages of its chat."""
+    behind: bool = False
+    """Whether earlier messages of its chat wait that no process answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +188,14 @@ class Mailbox:
             most: Messages of the session that may wait; one more is stored as `refused`.
         """
         with self._core.writing() as db:
-            mine, waiting = self._server, 0
+            mine, waiting, behind = self._server, 0, False
             found = db.execute(_OPEN_IN, (self._core.tenant, "open", text_bytes(chat))).fetchall()
             for server, count in found:
                 waiting += count
                 if self._is_at_work(db, bytes(server)):
                     mine = bytes(server)  # who answers the earlier ones answers this one, too
+                elif bytes(server) != self._server:
+                    behind = True
             state = "open" if most is None or waiting < most else "refused"
             now, body = self.now, self._close(message, key, "inbox")
             row = (*self._place(key, chat), state, mine, 0, now, body)
@@ -197,7 +203,15 @@ class Mailbox:
         if made is None:
             return None
         return Received(
-            row=made[0], key=key, chat=chat, state=state, tries=0, received=now, message=message
+            row=made[0],
+            key=key,
+            chat=chat,
+            state=state,
+            tries=0,
+            received=now,
+            message=message,
+            here=mine == self._server,
+            behind=behind,
         )
 
     def waiting(self) -> list[Received]:

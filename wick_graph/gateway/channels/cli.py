@@ -60,7 +60,7 @@ class CliChannel:
             chat_id="local",
             content=text,
             session_key=self._session,
-            metadata={"native_id": uuid4().hex, "sent": time.time(), **metadata},
+            metadata={"native_id": uuid4().hex, "sent": time.time(), "group": False, **metadata},
         )
         await self._receive(message)
         return message

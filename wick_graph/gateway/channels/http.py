@@ -11,7 +11,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Annotated, Any, Final
 
@@ -26,15 +26,12 @@ from wick_graph.config.fields import Block, Text, Texts
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError, DeliveryError, RefusedError, StorageError, ToolError
-from wick_graph.gateway.channels.protocol import Receive
+from wick_graph.gateway.channels.protocol import Past, Receive
 from wick_graph.gateway.channels.registry import read_options
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.service.options import Problem
 from wick_graph.web.addresses import Target
 from wick_graph.web.client import Client
-
-Past = Callable[[str, int], Awaitable[Sequence[tuple[int, OutboundMessage]]]]
-"""Returns what was sent to a chat after a number, oldest first, each with its number."""
 
 TOLERANCE: Final = 300
 """Seconds by which the time of a signature may differ from ours."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -60,6 +60,22 @@ class Channel(Protocol):
 
     async def catch_up(self) -> None:
         """Fetch what came while the channel did not listen, if the platform keeps it."""
+        ...
+
+
+Past = Callable[[str, int], Awaitable[Sequence[tuple[int, OutboundMessage]]]]
+"""Returns what was sent to a chat after a number, oldest first, each with its number."""
+
+
+@runtime_checkable
+class PublishingChannel(Channel, Protocol):
+    """A channel with readers that fetch what was sent to them."""
+
+    past: Past | None
+    """The gateway sets it before the start."""
+
+    def publish(self, chat_id: str) -> None:
+        """Let the readers of a chat look for what is new; called when a message was sent."""
         ...
 
 

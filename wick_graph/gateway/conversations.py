@@ -1,0 +1,449 @@
+"""Conversations: the turns of agents in the threads of chats, and the commands of people."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from typing import Any, Final
+
+from wick_graph import langgraph_config
+from wick_graph.config import AgentsFile
+from wick_graph.config.gateway import Busy
+from wick_graph.engine.agent import Agent
+from wick_graph.engine.result import Result
+from wick_graph.errors import NothingWaitsError, StorageError, WickError
+from wick_graph.gateway.agents import OriginAgents
+from wick_graph.gateway.announcements import should_wake
+from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
+from wick_graph.gateway.delivery import Delivery
+from wick_graph.gateway.memory import scope_folder
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
+from wick_graph.gateway.people import note_spent
+from wick_graph.gateway.questions import (
+    answer_of,
+    ask,
+    buttons_of,
+    decision,
+    other_questions,
+    place_of,
+    questions_of,
+    text_of,
+)
+from wick_graph.gateway.schedule import is_silent, zone_of
+from wick_graph.gateway.sessions import COMMANDS, Sessions, command_of, thread_of
+from wick_graph.gateway.turns import failure, human_of, lowest_origin, origin_of, target_of
+from wick_graph.service.options import log
+from wick_graph.store.mailbox import Received, hashed
+
+MAX_FILE: Final = 20 * 2**20
+"""Bytes of a file that comes with a message."""
+
+_MOST_FILES: Final = 10
+"""Files of one message."""
+
+_OWN_THREAD: Final = frozenset({"cron", "heartbeat"})
+"""Kinds of messages that begin a thread of their own."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """Messages that are answered together."""
+
+    rows: Sequence[Received]
+    messages: Sequence[InboundMessage]
+    drops: list[str] = field(default_factory=list)
+    """Facts that end with it."""
+
+    @property
+    def last(self) -> InboundMessage:
+        """The message that is answered."""
+        return self.messages[-1]
+
+    @property
+    def kind(self) -> str:
+        """What the gateway itself asks; empty for a person's message."""
+        return str(self.last.metadata.get("kind") or "") if self.last.channel == "system" else ""
+
+    @property
+    def session(self) -> str:
+        """The key of its session."""
+        return self.rows[0].chat
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Where it is held, with the lowest role of its senders."""
+        return lowest_origin([origin_of(one, self.session) for one in self.messages])
+
+
+class Conversations:
+    """Answer the messages of chats.
+
+    Args:
+        file: The configuration.
+        agents: The agents by the place of a conversation.
+        delivery: Sends answers.
+        receive: Takes a message of the gateway's own, as channels give theirs.
+        clock: Returns the seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        file: AgentsFile,
+        agents: OriginAgents,
+        delivery: Delivery,
+        *,
+        receive: Receive,
+        clock: Callable[[], float],
+    ) -> None:
+        self._file, self._agents, self._delivery = file, agents, delivery
+        self._receive, self._clock = receive, clock
+        self._config, self._mailbox = file.gateway, agents.store.mailbox
+        self._workspace = (file.base_dir / file.gateway.workspace).resolve()
+        self._zone: Final = zone_of(file.gateway.timezone)
+        self.sessions: Final = Sessions(self._mailbox)
+        self._compacting: dict[str, asyncio.Task[str]] = {}
+        self._covered: dict[str, int] = {}
+        """By thread: messages that the last compaction covered, as far as is known here."""
+
+    def busy_of(self, one: Received) -> Busy:
+        """Return what becomes of a message that comes during a turn of its chat."""
+        channel = self._file.channels.get(str(one.message.get("channel")))
+        if channel is None or command_of(InboundMessage.from_json(one.message))[0]:
+            return "queue"
+        return channel.busy
+
+    async def interrupt(self, one: Received) -> None:
+        """Cancel the turn of a chat for a message that came."""
+        message = InboundMessage.from_json(one.message)
+        agent = await self._agent(message, origin_of(message, one.chat))
+        await agent.acancel(await self.sessions.thread(one.chat))
+
+    async def stop(self) -> None:
+        """Cancel compactions; their threads stay as they are."""
+        tasks = [*self._compacting.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def handle(self, rows: list[Received]) -> None:
+        """Answer messages of one chat, in order; several in one turn if they were collected.
+
+        Raises:
+            StorageError: The store cannot be used now; the messages stay open.
+        """
+        first = InboundMessage.from_json(rows[0].message)
+        word, _ = command_of(first)
+        if word:
+            turn = _Turn(rows[:1], [first])
+            await self._settle(turn, await self._command(word, turn))
+            return
+        now, drops = rows, []
+        if self.busy_of(rows[0]) == "collect":
+            now, drops = await self._batch(rows), [_batch_key(rows[0])]
+        messages = [InboundMessage.from_json(row.message) for row in now]
+        await self._answer(_Turn(now, messages, drops))
+        if later := rows[len(now) :]:
+            await self.handle(later)
+
+    async def _batch(self, rows: list[Received]) -> list[Received]:
+        """Return the messages of a turn: those with which it began, if it began before a crash."""
+        keys = [row.key for row in rows]
+        known = await self._mailbox.run(
+            self._mailbox.change_fact, _batch_key(rows[0]), lambda known: known or keys
+        )
+        return [row for row in rows if row.key in known]
+
+    # --- a turn
+
+    async def _answer(self, turn: _Turn) -> None:
+        result, text = None, ""
+        try:
+            agent = await self._agent(turn.last, turn.origin)
+            thread = await self._thread(turn)
+            if turn.kind != "task" or await self._wakes(turn.last, agent, thread):
+                result = await self._run(turn, agent, thread)
+            if result is not None:
+                text = await self._text(turn, agent, result)
+        except StorageError:
+            raise  # the store may be back at the next try
+        except Exception as error:
+            log.warning("a turn of %s failed: %s", turn.session, error, exc_info=True)
+            await self._settle(turn, failure(error))
+            return
+        if result is not None and not turn.kind:
+            turn.drops.append(f"wakes/{thread}")
+            await self._count(turn.last, result)
+        await self._settle(turn, text, result)
+        if result is not None and not turn.kind:
+            self._compact_if_long(agent, thread, result)
+
+    async def _run(self, turn: _Turn, agent: Agent, thread: str) -> Result | None:
+        """Run a turn, or let a thread go on with an answer; repeated, it is the same turn."""
+        if turn.kind == "decided":
+            key = str(turn.last.metadata["question"])
+            fact = await self._mailbox.run(self._mailbox.fact, key)
+            turn.drops.append(key)
+            return None if fact is None else await _resumed(agent, thread, answer_of(fact))
+        asked = "" if turn.kind else await self._asked(agent, thread, turn.rows[0].key)
+        if asked:
+            turn.drops.append(_asked_key(thread))
+            text = "\n\n".join(one.content for one in turn.messages)
+            return await _resumed(agent, thread, {asked: text})
+        images = agent.spec.model.reads_images
+        humans = []
+        for row, message in zip(turn.rows, turn.messages, strict=True):
+            media = await self._media(row, message, turn)
+            humans.append(human_of(message, media, images=images))
+        keys = [row.key for row in turn.rows]
+        return await agent.ainvoke(
+            {"messages": humans, "origin": turn.origin},
+            thread_id=thread,
+            idempotency_key=f"in/{keys[0] if len(keys) == 1 else hashed(*keys)}",
+            on_busy="queue",
+        )
+
+    async def _asked(self, agent: Agent, thread: str, row: str) -> str:
+        """Return the id of the question of a thread that a message answers; empty for none."""
+        name = _asked_key(thread)
+        fact = await self._mailbox.run(self._mailbox.fact, name)
+        if fact is None:
+            return ""
+        if fact.get("row") == row:  # it was answered before a crash
+            return str(fact["id"])
+        state = await agent.graph.aget_state(_at(thread))
+        if fact.get("row") or all(one.id != fact["id"] for one in state.interrupts):
+            await self._mailbox.run(self._mailbox.drop_fact, name)
+            return ""
+        await self._mailbox.run(self._mailbox.put_fact, name, {**fact, "row": row})
+        return str(fact["id"])
+
+    async def _text(self, turn: _Turn, agent: Agent, result: Result) -> str:
+        """Return what a turn answers: nothing if it was cancelled, or a heartbeat is silent."""
+        if result.stopped_because == "interrupted":
+            return await self._ask(turn.origin, agent, result)
+        silent = turn.kind == "heartbeat" and is_silent(result.text)
+        if silent or result.stopped_because == "cancelled":
+            return ""
+        return result.text or self._config.default_response
+
+    async def _ask(self, origin: Mapping[str, Any], agent: Agent, result: Result) -> str:
+        """Ask an owner for approvals; return what is asked of the person in this chat."""
+        box, about = self._mailbox, {"agent": agent.name, "origin": origin}
+        owners = await self._delivery.owners_chat()
+        place = place_of(origin, origin.get("owner") is True, owners)
+        told: list[str] = []
+        for question in questions_of(result):
+            if place is None:
+                told.append("An owner must allow this, and none has written to me yet.")
+                break
+            asked = await box.run(ask, question, box, self._clock(), about)
+            await self._delivery.say(asked.key, *place, text_of(asked), buttons_of(asked))
+            if place != (origin["channel"], origin["chat_id"]):
+                told = ["I have asked the owner, and go on when it is allowed."]
+        for number, text in other_questions(result)[:1]:
+            await box.run(box.put_fact, _asked_key(result.thread_id), {"id": number})
+            told.append(text)
+        return "\n\n".join(told)
+
+    async def _settle(self, turn: _Turn, text: str, result: Result | None = None) -> None:
+        """End a turn's messages with its answer, in one commit, and let it be sent.
+
+        If a tool of the run has written to the chat, the answer is left out.
+        """
+        channel, chat = target_of(turn.last)
+        drafts = []
+        if text.strip():
+            reply = "" if turn.last.channel == "system" else turn.last.native_id
+            made = OutboundMessage(channel=channel, chat_id=chat, content=text, reply_to=reply)
+            drafts = self._delivery.drafts(f"reply/{turn.rows[0].key}", made)
+        done = result is not None and result.stopped_because != "interrupted"
+        ended = await self._mailbox.run(
+            self._mailbox.settle,
+            [row.row for row in turn.rows],
+            drafts,
+            turn="" if result is None else result.run_id,
+            unless=f"{channel}:{chat}" if done else "",
+            drops=turn.drops,
+        )
+        self._delivery.add(ended)
+
+    async def _count(self, message: InboundMessage, result: Result) -> None:
+        limits = self._config.limits
+        if limits.turns_per_day or limits.tokens_per_day:
+            tokens = result.usage.total_tokens
+            who = (message.channel, message.sender_id, day_of(self._clock(), self._zone))
+            await self._mailbox.run(note_spent, self._mailbox, *who, turns=1, tokens=tokens)
+
+    async def _wakes(self, message: InboundMessage, agent: Agent, thread: str) -> bool:
+        """Return whether the end of a task starts a turn."""
+        if self._config.announce == "log":
+            log.info("%s: %s", message.sender_id, message.content)
+            return False
+        state = await agent.graph.aget_state(_at(thread))
+        name = f"wakes/{thread}"
+        fact = await self._mailbox.run(self._mailbox.fact, name)
+        wakes, fact = should_wake(message, fact, state.values.get("messages") or ())
+        await self._mailbox.run(self._mailbox.put_fact, name, dict(fact))
+        return wakes
+
+    # --- what a turn needs
+
+    def _agent_id(self, message: InboundMessage) -> str:
+        channel = self._file.channels.get(target_of(message)[0])
+        named = message.metadata.get("agent") or (channel and channel.agent) or self._config.agent
+        return self._agents.name_of(named)
+
+    async def _agent(self, message: InboundMessage, origin: Mapping[str, Any]) -> Agent:
+        model = message.metadata.get("model")
+        return await self._agents.get(self._agent_id(message), origin, model)
+
+    async def _thread(self, turn: _Turn) -> str:
+        if turn.kind in _OWN_THREAD:
+            return thread_of(turn.session)
+        known = turn.last.metadata.get("thread") if turn.kind else None
+        return str(known or await self.sessions.thread(turn.session))
+
+    async def _media(
+        self, row: Received, message: InboundMessage, turn: _Turn
+    ) -> Mapping[str, list[str]]:
+        """Store the files of a message, and return their paths, the same when it is repeated."""
+        attached = message.metadata.get("attachments") or ()
+        if not attached:
+            return {}
+        box, name = self._mailbox, f"media/{row.key}"
+        turn.drops.append(name)
+        if (known := await box.run(box.fact, name)) is not None:
+            return known  # type: ignore[no-any-return]  # as it was put
+        channel = self._delivery.channel(message.channel)
+        own = self._agents.workdir(self._agent_id(message), turn.origin)
+        folder = (own or scope_folder(self._workspace, turn.origin)) / "inbox"
+        made: dict[str, list[str]] = {"paths": [], "notes": []}
+        for one in attached[:_MOST_FILES]:
+            try:
+                if not isinstance(channel, FetchingChannel):
+                    raise StorageError(f"the channel {message.channel} does not run here")
+                made["paths"].append(str(await channel.fetch(one, folder, MAX_FILE)))
+            except StorageError:
+                raise
+            except WickError as error:
+                made["notes"].append(str(error))
+        if len(attached) > _MOST_FILES:
+            made["notes"].append(
+                f"{len(attached) - _MOST_FILES} more files; {_MOST_FILES} are read"
+            )
+        await box.run(box.put_fact, name, made)
+        return made
+
+    # --- compaction
+
+    def _compact_if_long(self, agent: Agent, thread: str, result: Result) -> None:
+        """Summarise a long thread beside; its next turn need not wait."""
+        terms, window = self._config.compaction, agent.spec.model.context_window
+        if terms is None or thread in self._compacting:
+            return
+        behind = len(result.messages) - self._covered.get(thread, 0)
+        full = result.usage.input_tokens * 100 > window * terms.percent
+        if behind > terms.messages or full:
+            task = asyncio.create_task(self._compact(agent, thread, len(result.messages)))
+            self._compacting[thread] = task
+            task.add_done_callback(lambda _: self._compacting.pop(thread, None))
+
+    async def _compact(self, agent: Agent, thread: str, count: int, *, force: bool = False) -> str:
+        terms = self._config.compaction
+        given: dict[str, Any] = {} if terms is None else terms.model_dump()
+        try:
+            made = await agent.acompact(thread, force=force, **given)
+        except Exception as error:  # the conversation stays as it is
+            log.warning("the conversation %s was not compacted: %s", thread, error)
+            return "failed"
+        if made.outcome == "compacted":
+            if len(self._covered) > 10_000:
+                self._covered.clear()
+            self._covered[thread] = count - given.get("keep", 0)
+        return made.outcome
+
+    # --- commands
+
+    async def _command(self, word: str, turn: _Turn) -> str:
+        message, row = turn.last, turn.rows[0]
+        if word == "/help":
+            return "\n".join(f"{name} {what}" for name, what in COMMANDS.items())
+        if word == "/new":
+            await self.sessions.renew(row.chat, row.key)
+            return "A new conversation begins."
+        if word in ("/approve", "/deny"):
+            role = str(message.metadata.get("role"))
+            made = await self._mailbox.run(decision, message, role, self._mailbox, self._clock())
+            if made is None:
+                return f"Write {word} and the code of the question."
+            if made.key:
+                await self.decided(made.key)
+            return made.text
+        thread = await self.sessions.thread(row.chat)
+        agent = await self._agent(message, turn.origin)
+        if word == "/stop":
+            return "Stopped." if await agent.acancel(thread) else "Nothing is going on here."
+        if word == "/compact":
+            return _COMPACTED[await self._compact(agent, thread, 0, force=True)]
+        open_rows = await self._mailbox.run(self._mailbox.inbox, "open", 1000)
+        waiting = sum(one.chat == row.chat and one.row != row.row for one in open_rows)
+        model = agent.spec.model.name
+        return f"Agent {agent.name}, model {model}, thread {thread}; {waiting} messages wait."
+
+    async def decided(self, key: str) -> None:
+        """Let the thread of a decided question go on, by a message that survives a crash."""
+        fact = await self._mailbox.run(self._mailbox.fact, key)
+        if fact is None:
+            return
+        origin = fact["origin"]
+        await self._receive(
+            InboundMessage(
+                channel="system",
+                sender_id="decision",
+                chat_id=f"{origin.get('channel')}:{origin.get('chat_id')}",
+                content=str(fact["decided"]["verb"]),
+                session_key=str(origin.get("session") or ""),
+                metadata={
+                    **{"native_id": key, "kind": "decided", "question": key},
+                    **{"agent": fact["agent"], "thread": fact["thread"], "origin": origin},
+                },
+            )
+        )
+
+
+_COMPACTED: Final[Mapping[str, str]] = {
+    "compacted": "The old part of this conversation is summarised.",
+    "short": "There is nothing to summarise yet.",
+    "busy": "The conversation is busy; try again.",
+    "changed": "The conversation has changed meanwhile; try again.",
+    "unfinished": "The last turn must end first; write a message.",
+    "failed": "The summary failed; the conversation stays as it is.",
+}
+
+
+async def _resumed(agent: Agent, thread: str, answer: Mapping[str, Any]) -> Result:
+    """Let a thread go on with an answer; one that it has already is not given again."""
+    try:
+        return await agent.aresume(thread, dict(answer))
+    except NothingWaitsError:
+        return await agent.aresume(thread)
+
+
+def _at(thread: str) -> Any:
+    return langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
+
+
+def _batch_key(row: Received) -> str:
+    return f"batch/{row.key}"
+
+
+def _asked_key(thread: str) -> str:
+    return f"asked/{hashed(thread)}"
+
+
+def day_of(at: float, zone: tzinfo) -> str:
+    """Return the date of a moment in a zone."""
+    return datetime.fromtimestamp(at, zone).date().isoformat()
