@@ -90,7 +90,7 @@ async def _serve(file: AgentsFile, model: str | None, *, chat: bool) -> None:
 
 
 def _gateway() -> type[Gateway]:
-    """Return the gateway, whose libraries are optional.
+    """Return the gateway; its libraries are optional.
 
     Raises:
         ConfigError: One is not installed.

@@ -41,7 +41,7 @@ ORDER: Final = {
     "how-to": (
         *("python", "tools", "hooks", "approvals", "subagents", "messages", "threads"),
         *("checkpointer", "sandbox", "server", "testing", "debugging"),
-        *("gateway-channels", "gateway-people", "gateway-memory", "gateway-schedule"),
+        *("gateway", "gateway-channels", "gateway-people", "gateway-memory", "gateway-schedule"),
     ),
     "reference": (
         *("configuration", "agents-yaml", "cli", "commands", "http", "events", "errors"),
