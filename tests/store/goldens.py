@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -179,16 +178,22 @@ def content(saver: SqlSaver) -> dict[str, Any]:
     found = sorted(saver.threads.list(), key=lambda info: info.thread_id)
     box = saver.mailbox
     mail = {
-        "inbox": [_without_row(one) for one in box.inbox()],
-        "outbox": [_without_row(one) for one in box.outbox()],
+        "inbox": [_mail(one) for one in box.inbox()],
+        "outbox": [_mail(one) for one in box.outbox()],
         "facts": data(box.facts("")),
     }
     held = {info.thread_id: _thread(saver, info) for info in found}
     return {**held, "(mailbox)": mail} if any(mail.values()) else held
 
 
-def _without_row(message: Any) -> Any:
-    return data({name: value for name, value in asdict(message).items() if name != "row"})
+_OF_MAIL = (
+    *("key", "chat", "state", "tries", "received", "due", "created", "message", "native", "error"),
+)
+"""What the columns hold; other fields are of the process that reads."""
+
+
+def _mail(message: Any) -> Any:
+    return data({name: getattr(message, name) for name in _OF_MAIL if hasattr(message, name)})
 
 
 def _thread(saver: SqlSaver, info: Any) -> dict[str, Any]:
