@@ -13,6 +13,7 @@
     ├── ReplayError              a run differs from its recording
     ├── DebugError               the debugger cannot carry out a command
     ├── ServerError              a server refuses, or cannot be reached
+    ├── DeliveryError            a channel of a gateway could not send a message
     └── StorageError             the database refuses or is damaged
         ├── ThreadNotFoundError  no thread has this id
         └── ThreadBusyError      another run holds the thread
@@ -157,6 +158,24 @@ class ServerError(WickError):
         super().__init__(text)
         self.status = status
         self.body = dict(body or {})
+
+
+class DeliveryError(WickError):
+    """Report a message that a channel could not send.
+
+    Args:
+        text: What is wrong, as a sentence.
+        retry_after: Seconds after which the platform wants the next try; None to let us choose.
+        permanent: Whether no later try can succeed: the chat is gone, the text is refused.
+    """
+
+    code = "delivery"
+
+    def __init__(
+        self, text: str, *, retry_after: float | None = None, permanent: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.retry_after, self.permanent = retry_after, permanent
 
 
 class StorageError(WickError):

@@ -276,13 +276,10 @@ def build_agent(
     """
     config = file.agent(agent_id)
     tools = _tools_of(agent_id, file, agents)
-    if not isinstance(model, ModelChoice):
-        own = isinstance(config.model, OwnCode) and model is None
-        model = (
-            _own_model(agent_id, file)
-            if own
-            else resolve_model(model or config.model_spec(), base_dir=file.base_dir)
-        )
+    if not model:
+        model = _model_of(agent_id, file)
+    elif isinstance(model, str):
+        model = resolve_model(model, base_dir=file.base_dir)
     hooks = hooks_of(agent_id, file) if hooks is None else hooks
     hooks = _with_background(hooks, config, agents)
     _check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
@@ -293,24 +290,17 @@ def build_agent(
         tools=tools,
         hooks=hooks,
         store=store() if callable(store) else store,  # a refused agent must not create a database
-        **_limits(config, file),
+        max_iterations=config.max_iterations,
+        ttl=config.ttl if file.additions.ttl is None else STORES,
+        tool_timeout=config.tool_timeout,
+        deadline=config.deadline,
+        keep_latest=None if config.retention is None else config.retention.keep_latest,
         journal=journal_of(config),
         tool_store=tool_store,
         mcp_servers=mcp_servers,
         allow_client_system=config.allow_client_system,
         base_dir=file.base_dir,
     )
-
-
-def _limits(config: AgentConfig, file: AgentsFile) -> dict[str, Any]:
-    """Return an agent's time limits and retention settings."""
-    return {
-        "max_iterations": config.max_iterations,
-        "ttl": config.ttl if file.additions.ttl is None else STORES,
-        "tool_timeout": config.tool_timeout,
-        "deadline": config.deadline,
-        "keep_latest": None if config.retention is None else config.retention.keep_latest,
-    }
 
 
 def _tools_of(agent_id: str, file: AgentsFile, agents: Mapping[str, Agent] | None) -> list[Any]:
@@ -359,14 +349,16 @@ def _own_tools(agent_id: str, file: AgentsFile) -> Iterator[Any]:
             raise file.error(("agents", agent_id, "tools", index), f"{name}: {error}") from None
 
 
-def _own_model(agent_id: str, file: AgentsFile) -> ModelChoice:
-    """Make the model of one's own that an agent names.
+def _model_of(agent_id: str, file: AgentsFile) -> ModelChoice:
+    """Make the model that an agent names, which may be one's own.
 
     Raises:
-        ConfigError: It cannot be made, or is no chat model.
+        ConfigError: One's own cannot be made, or is no chat model.
+        ModelError: The model cannot be built.
     """
     config = file.agent(agent_id)
-    assert isinstance(config.model, OwnCode)
+    if not isinstance(config.model, OwnCode):
+        return resolve_model(config.model_spec(), base_dir=file.base_dir)
     use, args = config.model.use, config.model.args
     load = code_loader(agent_id, file)
     try:
@@ -726,10 +718,8 @@ def _check_agent(
             look_up(reference, file.base_dir)
     sound = len(faults.lines) == known
     with at("model"):
-        if model is None and not isinstance(config.model, OwnCode):
-            model = resolve_model(config.model_spec(), base_dir=file.base_dir)
-        elif model is None and loads_code and sound:
-            model = _own_model(agent_id, file)
+        if model is None and (not isinstance(config.model, OwnCode) or (loads_code and sound)):
+            model = _model_of(agent_id, file)
     with at("tools"):
         file.check_tools(BUILTINS, agent_id)
         names = [name for name in config.tools if not is_code(name)]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from wick_graph import Agent, tool
 from wick_graph.debug import DebugSession
+from wick_graph.store.leases import check
+from wick_graph.store.ledger import Ledger
 from wick_graph.testing import ScriptedModel, calls
 
 WAIT: Any = 60
+KILLS = ("before the intent", "in the call", "after the result")
+"""When the process is killed at its second call; the other two have ended by then or never will."""
 
 
 def agent_of(url: str, log: Path) -> Agent:
@@ -25,8 +28,6 @@ def agent_of(url: str, log: Path) -> Agent:
         with log.open("a") as file:
             file.write(f"act {n}\n")
         if n == 2 and (log.parent / "die").exists():
-            while not {"act 1", "act 3"} <= set(log.read_text().splitlines()):
-                time.sleep(0.005)  # so that none has been recorded as begun, and not begun
             os.kill(os.getpid(), signal.SIGKILL)
         if n == 3:
             raise ValueError("three is too many")
@@ -44,12 +45,36 @@ def agent_of(url: str, log: Path) -> Agent:
     return Agent("actor", model, system_prompt="Act.", tools=[act], store=url)
 
 
+def die(what: str) -> None:
+    """Let the second call's process be killed between a commit of the ledger and the journal's."""
+    begin, finish = Ledger.begin, Ledger.finish
+
+    def begun(ledger: Ledger, key: str, name: str, args: Any, replay: Any) -> Any:
+        if args == {"n": 2}:
+            with ledger._core.writing(ledger._lease.thread_id, alone=True) as db:
+                check(db, ledger._lease)  # the journal's moments join this commit
+            os.kill(os.getpid(), signal.SIGKILL)
+        return begin(ledger, key, name, args, replay)
+
+    def finished(ledger: Ledger, key: str, name: str, args: Any, fields: Any) -> None:
+        finish(ledger, key, name, args, fields)
+        if args == {"n": 2}:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if what == "before the intent":
+        Ledger.begin = begun  # type: ignore[assignment, method-assign]  # this process ends by it
+    else:
+        Ledger.finish = finished  # type: ignore[assignment, method-assign]  # as above
+
+
 def main(what: str, url: str, log: str) -> None:
     """Record a run, keep one at a stop, be killed at one or in a call, or end while one is held."""
     agent = agent_of(url, Path(log))
-    if what == "die":
+    if what == "in the call":
         (Path(log).parent / "die").touch()
-    if what in ("record", "die"):
+    elif what in KILLS:
+        die(what)
+    if what in ("record", *KILLS):
         agent.invoke("go", thread_id="t")
         return
     session = DebugSession(agent)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.debug.process import agent_of
+from tests.debug.process import KILLS, agent_of
 from tests.debug.support import WAIT, World
 from tests.debug.test_durable import did, elsewhere
 from wick_graph.debug import DebugSession
@@ -112,21 +113,31 @@ def test_a_question_is_told_to_wait_for_its_answer(
                 session.will_execute()
 
 
-@pytest.mark.parametrize("row", ["M7"])
+FATE = {
+    "before the intent": "really called; it has side effects",
+    "in the call": "was under way, and is not called again",
+    "after the result": "its result is kept, and it is not called again",
+}
+"""What the ledger decides of the second call, whatever the journal shows of it."""
+
+
+@pytest.mark.parametrize("when", [pytest.param(when, id=f"M7-{when}") for when in KILLS])
 def test_a_call_that_a_crash_cut_off_is_told_of_before_it_goes_on(
-    row: str, url: str, tmp_path: Path
+    when: str, url: str, tmp_path: Path
 ) -> None:
-    """The process is killed within its second call; nobody knows what came of it."""
+    """The process is killed around its second call, between the commits of ledger and journal."""
     log = tmp_path / "log"
-    assert elsewhere("die", url, log).returncode != 0
+    assert elsewhere(when, url, log).returncode == -signal.SIGKILL
     with agent_of(url, log) as agent, DebugSession.open(agent, "t") as session:
         assert any("lost" in banner for banner in session.banners)
+        seen = {(entry.what, entry.call_id) for entry in session.inspect.moments("tool")}
+        assert ("tool.call", "call_1_2") in seen or when != "before the intent"
+        assert ("tool.exit", "call_1_2") not in seen
         session.goto("@last")
         planned = [one for one in session.will_execute() if one.kind == "tool"]
-        cut = [one for one in planned if "was under way, and is not called again" in one.text]
-        assert cut
+        assert [one for one in planned if FATE[when] in one.text], planned
         before = did(log)
         went_on(session)
-        assert did(log)["act 2"] == before["act 2"] == 1
+        assert did(log)["act 2"] == 1
         made = sum(did(log).values()) - sum(before.values()) - 1  # one model call
         assert made == sum("really called" in one.text for one in planned)

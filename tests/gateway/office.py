@@ -14,10 +14,11 @@ from zlib import crc32
 import yaml
 
 from wick_graph.config import load_config
+from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels.files import store
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.gateway import Gateway
-from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 
 PATIENCE = 60.0
 """Seconds after which a test gives up; no verdict depends on it."""

@@ -10,9 +10,8 @@ import pytest
 
 from tests.gateway.office import FRIEND, OWNER, PATIENCE, Post, by_chat, office, write
 from wick_graph.config import load_config
-from wick_graph.errors import ConfigError, RefusedError, StorageError
+from wick_graph.errors import ConfigError, DeliveryError, RefusedError, StorageError
 from wick_graph.gateway.gateway import Gateway
-from wick_graph.gateway.messages import DeliveryError
 from wick_graph.store.mailbox import Mailbox
 
 

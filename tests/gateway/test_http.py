@@ -19,10 +19,10 @@ from standardwebhooks import Webhook
 from tests.source import ROOT
 from tests.support.loopback import Loopback, http, loopback
 from wick_graph.config.gateway import ChannelConfig
-from wick_graph.errors import ConfigError, StorageError
+from wick_graph.errors import ConfigError, DeliveryError, StorageError
 from wick_graph.gateway.channels.http import HttpChannel, Signer
 from wick_graph.gateway.channels.protocol import Channel
-from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqrTwjU"
 TOKEN = "a-reader-token-of-the-tests"

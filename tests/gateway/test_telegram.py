@@ -22,10 +22,10 @@ from tests.gateway.fake_telegram import (
     refused,
 )
 from wick_graph.config.gateway import ChannelConfig
-from wick_graph.errors import ConfigError, RefusedError, StorageError, ToolError
+from wick_graph.errors import ConfigError, DeliveryError, RefusedError, StorageError, ToolError
 from wick_graph.gateway.channels.protocol import Channel
 from wick_graph.gateway.channels.telegram import STALLED, TelegramChannel, as_html, incoming
-from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 
 LONG = 60.0
 """Seconds that a slow machine may need; no test waits for them."""

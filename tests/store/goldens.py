@@ -26,7 +26,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
 from tests.journal.support import agent_of, steps
-from tests.store.encrypted import KEYS, fill
+from tests.store.encrypted import CANARY, KEYS, fill
 from tests.store.store_graphs import asking_graph, config, looping_graph
 from wick_graph import BaseHook, tool
 from wick_graph.errors import ModelError
@@ -36,6 +36,7 @@ from wick_graph.hooks import ApprovalHook, Approve
 from wick_graph.journal import Journal
 from wick_graph.models import ModelChoice, RetryPolicy
 from wick_graph.store import SqlSaver
+from wick_graph.store.mailbox import Draft
 from wick_graph.store.maintenance import export_thread
 from wick_graph.store.schema import calls
 from wick_graph.store.statements import compiled
@@ -98,6 +99,24 @@ def fill_plain(saver: SqlSaver) -> None:
     saver.threads.pin("loop")
 
 
+def fill_mailbox(saver: SqlSaver) -> None:
+    """Let a gateway take and send messages, with each state that a row can have."""
+    box, chat, text = saver.mailbox, "telegram:1", f"{CANARY} ä\x00\ud800"
+    first, *_ = (box.receive(f"in {n}", chat, {"content": f"{text} {n}"}, most=2) for n in range(3))
+    assert first is not None
+    box.settle([first.row], [Draft(key="answer", chat=chat, message={"content": text})])
+    box.queue(Draft(key="of a tool", chat="cli:direct", message={"content": text}), turn="run 1")
+    for key in ("sent", "failed", "dead"):
+        made = box.queue(Draft(key=key, chat=chat, message={"content": text}))
+        assert made is not None
+        if key == "sent":
+            box.sent(made, "native 7")
+        else:
+            box.failed(made, f"{CANARY} is away", box.now + 60 if key == "failed" else None)
+    box.put_fact("cron/daily", {"text": text, "at": [1, 2.5, None]})
+    box.note_alive({"channels": ["telegram"]})
+
+
 class _Breaks(BaseHook):
     """Fails on its way to the model."""
 
@@ -157,7 +176,24 @@ def fill_moments(saver: SqlSaver, url: str) -> None:
 def content(saver: SqlSaver) -> dict[str, Any]:
     """Tell all that a store holds of its threads, as data."""
     found = sorted(saver.threads.list(), key=lambda info: info.thread_id)
-    return {info.thread_id: _thread(saver, info) for info in found}
+    box = saver.mailbox
+    mail = {
+        "inbox": [_mail(one) for one in box.inbox()],
+        "outbox": [_mail(one) for one in box.outbox()],
+        "facts": data(box.facts("")),
+    }
+    held = {info.thread_id: _thread(saver, info) for info in found}
+    return {**held, "(mailbox)": mail} if any(mail.values()) else held
+
+
+_OF_MAIL = (
+    *("key", "chat", "state", "tries", "received", "due", "created", "message", "native", "error"),
+)
+"""What the columns hold; other fields are of the process that reads."""
+
+
+def _mail(message: Any) -> Any:
+    return data({name: getattr(message, name) for name in _OF_MAIL if hasattr(message, name)})
 
 
 def _thread(saver: SqlSaver, info: Any) -> dict[str, Any]:
@@ -233,6 +269,7 @@ OPENED: dict[str, Opener] = {
     "plain.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "journal.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "moments.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
+    "mailbox.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "encrypted.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}", keys=KEYS),
     "a.thread": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "a.wickrun": _wickrun,
@@ -268,6 +305,9 @@ def _write(folder: Path) -> None:
             fill_moments(saver, f"sqlite:///{here / 'moments.db'}")
         with OPENED["encrypted.db"](here / "encrypted.db") as saver:
             fill(saver, "a", "b")
+            fill_mailbox(saver)
+        with OPENED["mailbox.db"](here / "mailbox.db") as saver:
+            fill_mailbox(saver)
         for name, opened in OPENED.items():
             packed = gzip.compress((here / name).read_bytes(), mtime=0)
             (folder / f"{name}.gz").write_bytes(packed)

@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.store.encrypted import KEYS, key
+from tests.store.conftest import Outside
+from tests.store.encrypted import KEYS, NEW, OLD, places_of
+from tests.store.goldens import content, fill_mailbox
+from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
+from wick_graph.store import verify as maintained
 from wick_graph.store.encryption import Keys
 from wick_graph.store.mailbox import Draft, Mailbox, hashed
-from wick_graph.store.maintenance import repair
+from wick_graph.store.maintenance import export_thread, import_thread, repair
 from wick_graph.store.verify import rotate, verify
 
 
@@ -203,37 +207,150 @@ def test_keys_of_any_text_differ() -> None:
     assert len(keys) == 5
 
 
-def test_an_encrypted_store_seals_messages_and_facts(tmp_path: Path) -> None:
-    path = tmp_path / "wick.db"
-    url = f"sqlite:///{path}"
+PIGEON = "the pigeon flies"
+
+
+def fill(box: Mailbox) -> None:
+    box.receive("k", "c", {"content": PIGEON})
+    box.queue(Draft(key="r", chat="c", message={"content": PIGEON}))
+    box.put_fact("f", PIGEON)
+
+
+def texts(box: Mailbox) -> list[Any]:
+    came = [one.message["content"] for one in box.inbox()]
+    return [*came, *(one.message["content"] for one in box.outbox()), *box.facts("").values()]
+
+
+def test_an_encrypted_store_seals_messages_and_facts(url: str, outside: Outside) -> None:
+    with SqlSaver.from_url(url, keys=OLD) as saver:
+        fill(saver.mailbox)
+        assert texts(saver.mailbox) == [PIGEON] * 3
+    assert places_of(outside, "pigeon") == set()
     with SqlSaver.from_url(url, keys=KEYS) as saver:
-        one = saver.mailbox.receive("k", "c", {"content": "the pigeon flies"})
-        assert one is not None
-        saver.mailbox.queue(Draft(key="r", chat="c", message={"content": "the pigeon flies"}))
-        saver.mailbox.put_fact("f", "the pigeon flies")
-        assert saver.mailbox.waiting()[0].message == {"content": "the pigeon flies"}
-    assert b"pigeon" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    other = key("another")
-    with SqlSaver.from_url(url, keys=Keys([other, key("new"), key("old")])) as saver:
-        rotate(saver)
-    with SqlSaver.from_url(url, keys=Keys([other])) as saver:
-        assert saver.mailbox.fact("f") == "the pigeon flies"
-        assert saver.mailbox.outbox()[0].message == {"content": "the pigeon flies"}
+        assert rotate(saver) == 4  # with the row of the store itself
+        assert rotate(saver) == 0
+    with pytest.raises(StorageError, match="key"):
+        SqlSaver.from_url(url, keys=OLD)
+    with SqlSaver.from_url(url, keys=NEW) as saver:
+        assert texts(saver.mailbox) == [PIGEON] * 3
         assert verify(saver).is_whole
 
 
+def test_a_rotation_that_was_cut_off_is_done_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SqlSaver.from_url(url, keys=OLD) as saver:
+        fill(saver.mailbox)
+    with SqlSaver.from_url(url, keys=KEYS) as saver:
+        with monkeypatch.context() as patched:
+            patched.setattr(maintained, "_TEXTS", maintained._TEXTS[:4])  # not the facts
+            patched.setattr(maintained, "_mark", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                rotate(saver)
+        assert texts(saver.mailbox) == [PIGEON] * 3
+        assert rotate(saver) == 2
+    with SqlSaver.from_url(url, keys=NEW) as saver:
+        assert texts(saver.mailbox) == [PIGEON] * 3
+
+
+def test_a_store_that_holds_messages_is_not_marked_as_encrypted(url: str) -> None:
+    with SqlSaver.from_url(url) as saver:
+        saver.mailbox.put_fact("f", PIGEON)
+    with pytest.raises(StorageError, match="is not encrypted, and keys were given"):
+        SqlSaver.from_url(url, keys=KEYS)
+    with SqlSaver.from_url(url) as saver:
+        assert saver.mailbox.fact("f") == PIGEON
+
+
+@pytest.mark.parametrize("table", ["inbox", "outbox", "facts"])
+def test_a_row_under_the_name_of_another_is_found_in_an_encrypted_store(
+    url: str, outside: Outside, table: str
+) -> None:
+    """PostgreSQL keeps no checksums: the seal shows it."""
+    with SqlSaver.from_url(url, keys=KEYS) as saver:
+        fill(saver.mailbox)
+    outside.run(f"UPDATE {table} SET key = ?", b"x")
+    with SqlSaver.from_url(url, keys=KEYS) as saver:
+        found = verify(saver).findings
+    assert {one.table for one in found} == {table}
+    assert found[-1].what.startswith(f"table {table} is damaged or was tampered with")
+
+
+# --- exports and repairs
+
+
+def test_an_exported_thread_takes_no_message_along(url: str, tmp_path: Path) -> None:
+    """Nor does an imported file bring some."""
+    file = tmp_path / "a.thread"
+    with SqlSaver.from_url(url) as saver:
+        saver.threads.open("a", agent="x", ttl=None, run_id="r")
+        fill(saver.mailbox)
+        export_thread(saver, "a", file)
+    with SqlSaver.from_url(f"sqlite:///{file}") as exported:
+        assert texts(exported.mailbox) == []
+        fill(exported.mailbox)
+        exported.mailbox.put_fact("pair/ABCDEFGH", "of a stranger")
+    with SqlSaver.from_url(url) as saver:
+        assert import_thread(saver, file, to="b") == "b"
+        assert texts(saver.mailbox) == [PIGEON] * 3
+
+
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["plain", "encrypted"])
-def test_a_repaired_store_has_its_messages(tmp_path: Path, keys: Keys | None) -> None:
-    url, to = (f"sqlite:///{tmp_path / name}" for name in ("old.db", "new.db"))
+@pytest.mark.parametrize("way", ["file to file", "file to server", "server to file"])
+def test_a_repaired_store_has_its_messages(
+    tmp_path: Path, request: pytest.FixtureRequest, keys: Keys | None, way: str
+) -> None:
+    url, to = (
+        request.getfixturevalue("postgres_url") if where == "server" else f"sqlite:///{file}"
+        for where, file in zip(
+            way.split(" to "), (tmp_path / "old.db", tmp_path / "new.db"), strict=True
+        )
+    )
     with SqlSaver.from_url(url, keys=keys) as saver:
-        put(saver.mailbox, "k")
-        saver.mailbox.queue(reply("r"))
-        saver.mailbox.put_fact("f", [1, 2])
-    assert repair(url, to, keys=keys).lost == []
+        fill_mailbox(saver)
+        held = content(saver)
+    made = repair(url, to, keys=keys)
+    assert (made.lost, made.threads) == ([], 0)
     with SqlSaver.from_url(to, keys=keys) as saver:
-        assert [one.key for one in saver.mailbox.inbox()] == ["k"]
-        assert [one.key for one in saver.mailbox.outbox()] == ["r"]
-        assert saver.mailbox.fact("f") == [1, 2]
+        assert content(saver) == held
+        assert verify(saver).is_whole
+        assert saver.mailbox.receive("in 0", "telegram:1", {}) is None  # it is known still
+        assert put(saver.mailbox, "new") is not None
+    with pytest.raises(StorageError, match="is not empty"):
+        repair(url, to, keys=keys)
+
+
+@pytest.mark.parametrize("keys", [None, KEYS], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("target", ["sqlite", "postgres"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE {} SET body = x'00' WHERE key = x'61'",
+        "UPDATE {} SET tenant = x'62' WHERE key = x'61'",
+        "UPDATE {} SET key = 'a text', body = 7 WHERE key = x'61'",
+    ],
+)
+def test_a_repair_leaves_out_the_messages_that_were_changed(
+    tmp_path: Path, request: pytest.FixtureRequest, keys: Keys | None, target: str, change: str
+) -> None:
+    path, to = tmp_path / "old.db", f"sqlite:///{tmp_path / 'new.db'}"
+    to = request.getfixturevalue("postgres_url") if target == "postgres" else to
+    with SqlSaver.from_url(f"sqlite:///{path}", keys=keys) as saver:
+        for name in "ab":
+            put(saver.mailbox, name)
+            saver.mailbox.queue(reply(name))
+            saver.mailbox.put_fact(name, name)
+    db = sqlite3.connect(path)
+    for table in ("inbox", "outbox", "facts"):
+        db.execute(change.format(table))
+    db.commit()
+    db.close()
+    made = repair(f"sqlite:///{path}", to, keys=keys)
+    assert [one.table for one in made.lost] == ["inbox", "outbox", "facts"]
+    with SqlSaver.from_url(to, keys=keys) as saver:
+        assert [one.key for one in saver.mailbox.inbox()] == ["b"]
+        assert [one.key for one in saver.mailbox.outbox()] == ["b"]
+        assert saver.mailbox.facts("") == {"b": "b"}
         assert verify(saver).is_whole
 
 

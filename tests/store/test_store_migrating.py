@@ -6,12 +6,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from tests.store.goldens import content, expected, unpacked
+from tests.store.conftest import Outside
+from tests.store.goldens import content, expected, fill_mailbox, fill_plain, unpacked
+from tests.store.test_store_postgres import BACK_TO_SCHEMA_2
 from tests.support import forked
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
@@ -46,6 +50,24 @@ def slowly(db):
 schema_2.fill = slowly
 with SqlSaver.from_url(sys.argv[1]) as saver:
     print(len(saver.threads.list()), flush=True)
+"""
+
+
+DYING_IN_STEP_3 = """
+import os, signal, sys
+from wick_graph.store import SqlSaver
+from wick_graph.store import postgres, sqlite
+
+def dying(execute):
+    def run(self, text, *values):
+        if text.startswith("CREATE INDEX outbox_state"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return execute(self, text, *values)
+    return run
+
+for database in (postgres.Postgres, sqlite.Connection):
+    database.execute = dying(database.execute)
+SqlSaver.from_url(sys.argv[1])
 """
 
 
@@ -89,16 +111,79 @@ def test_a_newer_schema_is_refused_untouched(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_store_of_schema_2_gets_an_inbox(tmp_path: Path) -> None:
-    path = unpacked("schema-2", "plain.db", tmp_path)
-    assert version(path) == 2
-    with SqlSaver.from_url(f"sqlite:///{path}") as saver:
-        assert content(saver) == expected("schema-2", "plain.db")
-        assert saver.mailbox.receive("k", "cli:direct", {"content": "hello"}) is not None
-        assert saver.mailbox.receive("k", "cli:direct", {"content": "hello"}) is None
-        saver.mailbox.put_fact("f", [1])
+def make_schema_2(url: str, tmp_path: Path, outside: Outside) -> Any:
+    """Make a store of schema 2, and return what it holds."""
+    if url.startswith("sqlite"):
+        unpacked("schema-2", "plain.db", tmp_path).rename(tmp_path / "store.db")
+        return expected("schema-2", "plain.db")
+    with SqlSaver.from_url(url) as saver:
+        fill_plain(saver)
+        before = content(saver)
+    for statement in BACK_TO_SCHEMA_2:
+        outside.run(statement)
+    return before
+
+
+def test_a_store_of_schema_2_gets_a_mailbox(url: str, tmp_path: Path, outside: Outside) -> None:
+    before = make_schema_2(url, tmp_path, outside)
+    if url.startswith("sqlite"):  # a copy is brought up to date
+        with SqlSaver.from_url(url, read_only=True) as saver:
+            assert content(saver) == before
+            with pytest.raises(StorageError, match="open for reading only"):
+                saver.mailbox.put_fact("f", 1)
+    else:
+        with pytest.raises(StorageError, match="open it once with the right to write"):
+            SqlSaver.from_url(url, read_only=True)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: SqlSaver.from_url(url), range(2))
+    with one, other:
+        assert content(one) == before
+        assert one.mailbox.receive("k", "cli:direct", {"content": "hello"}) is not None
+        assert other.mailbox.receive("k", "cli:direct", {"content": "hello"}) is None
+        one.mailbox.put_fact("f", [1])
+        assert other.mailbox.fact("f") == [1]
+        assert verify(one).is_whole
+
+
+def test_killed_in_the_middle_a_store_of_schema_2_is_as_it_was(
+    url: str, tmp_path: Path, outside: Outside
+) -> None:
+    before = make_schema_2(url, tmp_path, outside)
+    done = subprocess.run([sys.executable, "-c", DYING_IN_STEP_3, url], check=False)
+    assert done.returncode == -signal.SIGKILL
+    if url.startswith("sqlite"):
+        assert version(tmp_path / "store.db") == 2
+    else:
+        assert outside.run("SELECT version FROM wick_meta") == [(2,)]
+    with SqlSaver.from_url(url) as saver:
+        assert content(saver) == before
+        fill_mailbox(saver)
         assert verify(saver).is_whole
-    assert version(path) == 3
+
+
+def test_a_migrated_schema_of_postgresql_is_that_of_a_new_one(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    outside = Outside(postgres_url)
+    schema = postgres_url.rpartition("schema=")[2]
+
+    def described() -> Any:
+        columns = "table_name, ordinal_position, column_name, data_type, is_nullable"
+        of_schema = f"table_schema = '{schema}' ORDER BY 1, 2"
+        return (
+            outside.run(
+                f"SELECT indexdef FROM pg_indexes WHERE schemaname = '{schema}' ORDER BY 1"
+            ),
+            outside.run(f"SELECT {columns} FROM information_schema.columns WHERE {of_schema}"),
+        )
+
+    SqlSaver.from_url(postgres_url).close()
+    new = described()
+    for statement in BACK_TO_SCHEMA_2:
+        outside.run(statement)
+    SqlSaver.from_url(postgres_url).close()
+    assert described() == new
+    outside.close()
 
 
 def test_an_old_export_is_imported(tmp_path: Path) -> None:

@@ -531,7 +531,12 @@ def test_a_setting_sets_the_clock_of_every_process(url: str) -> None:
 
 # --- schema 1 -------------------------------------------------------------------------------------
 
+BACK_TO_SCHEMA_2 = (
+    *("DROP TABLE inbox", "DROP TABLE outbox", "DROP TABLE facts"),
+    "UPDATE wick_meta SET version = 2",
+)
 BACK_TO_SCHEMA_1 = (
+    *BACK_TO_SCHEMA_2,
     *("DROP TABLE digests", "DROP TABLE clock", "DROP INDEX checkpoints_seq"),
     *("DROP INDEX checkpoints_head", "ALTER TABLE checkpoints DROP COLUMN seq"),
     *(f"ALTER TABLE {table} DROP COLUMN checksum" for table in ("threads", "leases", "tokens")),

@@ -90,7 +90,7 @@ async def _serve(file: AgentsFile, model: str | None, *, chat: bool) -> None:
 
 
 def _gateway() -> type[Gateway]:
-    """Return the gateway, whose libraries are optional.
+    """Return the gateway; its libraries are optional.
 
     Raises:
         ConfigError: One is not installed.
@@ -413,15 +413,17 @@ def outbox(
 
 
 def _list(config: Path, find: Callable[[Mailbox], Any], as_json: bool) -> None:
+    from wick_graph.store.mailbox import Outgoing, Received
+
     found = [
         {
             "row": one.row,
             "state": one.state,
             "chat": output.safe(one.chat),
-            "at": _time(one.received if hasattr(one, "received") else one.created),
+            "at": _time(one.received if isinstance(one, Received) else one.created),
             "tries": one.tries,
             "text": str(one.message.get("content")),
-            **({"error": one.error} if getattr(one, "error", "") else {}),
+            **({"error": one.error} if isinstance(one, Outgoing) and one.error else {}),
         }
         for one in _looked(config, lambda store: find(store.mailbox))
     ]

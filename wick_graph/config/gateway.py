@@ -43,15 +43,20 @@ class RolesConfig(Block):
     """Which tools each role may call: names and patterns; one with `!` before it excludes."""
 
     owner: Texts = ("*",)
+    """Tools of the owner."""
     user: Texts = ("*", "!execute")
+    """Tools of the people in `allow_from`, and of paired ones."""
     untrusted: Texts = SAFE_TOOLS
+    """Tools while a text of an untrusted sender is in the conversation."""
 
 
 class LimitsConfig(Block):
     """How much one sender may use; the owner's turns are not limited."""
 
     turns_per_day: Annotated[int, Field(ge=1)] | None = None
+    """Turns of a sender; unlimited by default."""
     tokens_per_day: Annotated[int, Field(ge=1)] | None = None
+    """Tokens of a sender's turns; unlimited by default."""
     messages_per_minute: Annotated[int, Field(ge=1)] = 30
     """More of one sender are dropped, the owner's too."""
     alone: Annotated[int, Field(ge=1)] = 10
@@ -109,13 +114,17 @@ class GatewayConfig(Block):
     backlog: Annotated[int, Field(ge=1)] = 100
     """Messages of one chat that wait; the sender of more gets a polite refusal."""
     memory: Memory = "owner"
-    """Whose memory a conversation reads and writes."""
+    """The memory that a conversation reads and writes: the owner's, its sender's, or its own."""
     announce: Literal["wake", "log"] = "wake"
     """Whether a finished background task wakes its conversation, or is only logged."""
     heartbeat: HeartbeatConfig | None = None
+    """The regular look at HEARTBEAT.md; none without this block."""
     compaction: CompactionConfig | None = Field(default_factory=CompactionConfig)
+    """When a long conversation is summarised; `null` for never."""
     roles: RolesConfig = Field(default_factory=RolesConfig)
+    """The tools of each role."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    """How much a sender may use."""
     default_response: Text = "I've completed processing but have no response to give."
     """The answer if a turn ends without one."""
     drain: Duration = 30.0
@@ -136,7 +145,7 @@ class ChannelConfig(Block):
     untrusted: bool | None = None
     """Whether the texts of all its senders are data: by default those of `http` and `email`."""
     busy: Busy = "queue"
-    """What becomes of a message that comes during a turn: it waits, is joined with others that
+    """What happens to a message that comes during a turn: it waits, is joined with others that
     wait, or interrupts the turn."""
     send_to: Ids = ()
     """Chats of this channel that the message tool may write to beside the origin."""
@@ -162,10 +171,11 @@ class CronConfig(Block):
     timezone: Text | None = None
     """The gateway's zone by default."""
     agent: Text | None = None
+    """The agent that is asked; the gateway's own by default."""
     to: Text | None = None
     """`channel:chat_id` that gets the answer; the owner's last chat by default."""
     missed: Missed = "once"
-    """What becomes of times at which nothing ran."""
+    """What happens with times at which nothing ran: no turn, one, or one for each."""
     grace: Duration = 3600.0
     """How late a missed time may be made up for."""
 

@@ -28,8 +28,12 @@ from wick_graph.journal.journal import Journal
 from wick_graph.journal.reader import body_of
 from wick_graph.journal.replay import Tape
 from wick_graph.messages import to_wick
+from wick_graph.nodes.route import sent_for
+from wick_graph.runtime.tool_ledger import ASKED, key_of
 from wick_graph.store.journal_rows import RunRow
+from wick_graph.store.ledger import Known, RecordedCalls
 from wick_graph.store.row_format import unpack_id
+from wick_graph.store.saver import SqlSaver
 
 _BEFORE: Final = {
     "before_agent": "__start__",
@@ -253,10 +257,13 @@ class Forker:
 
     def _left(self) -> list[PendingTask]:
         graph = self._run.graph()
-        state = graph.get_state(langgraph_config.with_configurable(None, **self._address()))
+        address, store = self._address(), graph.checkpointer
+        state = graph.get_state(langgraph_config.with_configurable(None, **address))
         if not state.next:
             raise DebugError("nothing follows here that could be run; choose an earlier moment")
-        return list(pending_tasks(state, self._timeline.entries, graph.spec))
+        thread_id = address[langgraph_config.THREAD_ID]
+        ledger = store.recorded_calls(thread_id) if isinstance(store, SqlSaver) else None
+        return list(pending_tasks(state, self._timeline.entries, graph.spec, ledger))
 
     def _visited_again(self) -> dict[str | None, int]:
         """Return where each task last began: a continued run begins its tasks again."""
@@ -436,41 +443,55 @@ class PendingTask:
     """The tool of its call, or its model; empty for other nodes."""
     asks: bool
     """Whether it waits for an answer."""
+    known: Known | None
+    """What the ledger says of its call; None for a call that runs as a new one."""
     under_way: bool
     """Whether its call has begun without a known end."""
-    recorded: bool
-    """Whether its call has ended: the result is kept, and the call is not repeated."""
     replay: str
 
+    @property
+    def recorded(self) -> bool:
+        """Whether its call has ended: the result is kept, and the call is not repeated."""
+        return self.known == "done"
 
-def pending_tasks(state: Any, entries: Sequence[Entry], spec: Any) -> Iterator[PendingTask]:
+
+def pending_tasks(
+    state: Any, entries: Sequence[Entry], spec: Any, ledger: RecordedCalls | None
+) -> Iterator[PendingTask]:
     """Yield the unfinished tasks of a thread's next step; finished ones keep their results.
+
+    The ledger decides which calls run again. A process may be killed between its commits and those
+    of the journal, so moments say only when a task began, and that a call was repeatable.
 
     Args:
         state: LangGraph's `StateSnapshot` of the thread.
         entries: Recorded moments, including those of these tasks.
         spec: The agent to run them.
+        ledger: The thread's ledger; None without an engine store.
     """
     calls = _sent_calls(state.values.get("messages") or (), state.tasks)
-    known = spec.toolbox.at(state.values)
+    tools = spec.toolbox.at(state.values)
     for task in state.tasks:
-        call = calls.pop(0) if task.name == "tools" and calls else ""
+        call = calls.pop(0) if task.name == "tools" and calls else {}
         if task.result is not None:
             continue
         seen = _last_visit(task.id, entries)
         whats = {entry.what for entry in seen}
-        name = next((entry.tool for entry in seen if entry.tool), call)
-        began = "tool.call" in whats or "model.request" in whats
-        ended = "tool.exit" in whats or "model.response" in whats
-        tool = known.get(name)
+        name = next((entry.tool for entry in seen if entry.tool), call.get("name", ""))
+        tool, asks, known = tools.get(name), bool(task.interrupts), None
+        if call and tool is not None and ledger is not None:
+            known = ledger.known(call["key"], name, call["args"], tool.replay, any_args=bool(seen))
+            asks = asks or ledger.state(key_of(call["key"])) == ASKED
+        cut_off = "tool.call" in whats and "tool.exit" not in whats and not seen[-1].is_left
+        replay = "never" if tool is None else tool.replay
         yield PendingTask(
             node=task.name,
             step=seen[0].step if seen else 0,
             name=spec.model.name if task.name == "model" else name,
-            asks=bool(task.interrupts),
-            under_way=began and not ended and not seen[-1].is_left,
-            recorded=task.name == "tools" and ended,
-            replay="never" if tool is None else tool.replay,
+            asks=asks,
+            known=known,
+            under_way=known == "again" or (known is None and replay == "safe" and cut_off),
+            replay=replay,
         )
 
 
@@ -483,7 +504,7 @@ def text_of(left: PendingTask) -> str:
         return f"{what} {left.name}: its result is kept, and it is not called again"
     if left.node == "model":
         return f"model {left.name}: really asked"
-    if left.under_way and left.replay == "never":
+    if left.known == "unknown":
         return (
             f"tool {left.name}: was under way, and is not called again; "
             "the model reads that its outcome is unknown"
@@ -500,8 +521,8 @@ def _last_visit(task: str, entries: Sequence[Entry]) -> list[Entry]:
     return own[begins[-1] :] if begins else []
 
 
-def _sent_calls(messages: Sequence[Any], tasks: Sequence[Any]) -> list[str]:
-    """Return the tools that the tasks of a step call, in order: one task for each call.
+def _sent_calls(messages: Sequence[Any], tasks: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the calls of a step's tasks as `route` sends them, in order: one task for each call.
 
     Calls that were answered together with the reply have no task. The state already shows those
     that a task has answered.
@@ -514,8 +535,8 @@ def _sent_calls(messages: Sequence[Any], tasks: Sequence[Any]) -> list[str]:
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
-            calls = message.tool_calls
-            return [call["name"] for call in calls if call["id"] not in answered - by_task]
+            sent = (sent_for(message, index) for index in range(len(message.tool_calls)))
+            return [call for call in sent if call["id"] not in answered - by_task]
     return []
 
 

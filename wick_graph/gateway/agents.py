@@ -19,7 +19,7 @@ from wick_graph.store.mailbox import hashed
 from wick_graph.subagents.background import Watcher
 
 _MOST_VIEWS: Final = 256
-"""Conversations whose agents stay built."""
+"""How many conversations keep their agents built."""
 
 
 class OriginAgents:

@@ -108,7 +108,7 @@ class Conversations:
         """By thread: messages that the last compaction covered, as far as is known here."""
 
     def busy_of(self, one: Received) -> Busy:
-        """Return what becomes of a message that comes during a turn of its chat."""
+        """Return what happens to a message that comes during a turn of its chat."""
         channel = self._file.channels.get(str(one.message.get("channel")))
         if channel is None or command_of(InboundMessage.from_json(one.message))[0]:
             return "queue"

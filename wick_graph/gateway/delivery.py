@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from wick_graph.errors import StorageError, WickError
+from wick_graph.errors import DeliveryError, StorageError, WickError
 from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
 from wick_graph.gateway.channels.split import parts
-from wick_graph.gateway.messages import DeliveryError, OutboundMessage
+from wick_graph.gateway.messages import OutboundMessage
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Draft, Mailbox, Outgoing
 

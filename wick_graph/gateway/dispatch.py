@@ -16,7 +16,7 @@ Handle = Callable[[list[Received]], Awaitable[None]]
 """Answers messages of one chat; several only if they were collected."""
 
 _RETRY: Final = (0.5, 2.0, 10.0, 30.0)
-"""Seconds until a message is handled again whose handling failed: the store was away."""
+"""Seconds until a message is handled again after its handling failed: the store was away."""
 
 
 class Dispatcher:
@@ -24,7 +24,7 @@ class Dispatcher:
 
     Args:
         handle: Answers messages; an error is logged, and they are handed over again.
-        busy: What becomes of a message that comes during a turn of its chat.
+        busy: What happens to a message that comes during a turn of its chat.
         interrupt: Asks the turn of a message's chat to stop.
         parallel: Chats that are answered at once.
     """

@@ -1,6 +1,6 @@
 """The gateway: messages of channels become turns of agents, and their answers are sent.
 
-A message is stored before its platform is told so; it ends in the commit that stores its answer; an
+A message is stored before its platform hears so; it ends in the commit that stores its answer; an
 answer is stored until its channel has sent it. What a crash leaves open goes on at the next start:
 a turn repeats under the key of its message, so nothing runs twice.
 """

@@ -6,28 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
-from wick_graph.errors import WickError
-
 INTERNAL: Final = frozenset({"cli", "system", "subagent"})
 """Channels of the gateway itself; no person is reached through `system` and `subagent`."""
-
-
-class DeliveryError(WickError):
-    """A channel could not send a message.
-
-    Args:
-        text: What is wrong, as a sentence.
-        retry_after: Seconds after which the platform wants the next try; None to let us choose.
-        permanent: Whether no later try can succeed: the chat is gone, the text is refused.
-    """
-
-    code = "delivery"
-
-    def __init__(
-        self, text: str, *, retry_after: float | None = None, permanent: bool = False
-    ) -> None:
-        super().__init__(text)
-        self.retry_after, self.permanent = retry_after, permanent
 
 
 class _Record:

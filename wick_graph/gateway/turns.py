@@ -98,6 +98,6 @@ def _picture(path: Path) -> dict[str, Any] | None:
 
 
 def failure(error: BaseException) -> str:
-    """Return the answer to a person whose turn failed; only our own errors are told in full."""
+    """Return the answer after a failed turn; only our own errors are quoted in full."""
     told = str(error) if isinstance(error, WickError) else f"an error of {type(error).__name__}"
     return f"Error processing message: {REDACTOR.text(told)}"

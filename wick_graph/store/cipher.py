@@ -46,6 +46,8 @@ _LEAST: Final = _START + _TAG
 _KEPT: Final = 512
 """The most threads with keys in memory."""
 
+_OF_THREADS: Final = ("title", "last_error")
+
 _STORE: Final = b"wick_graph store"
 
 _THREAD: Final = b"wick_graph thread"
@@ -113,12 +115,13 @@ class Encrypted:
         return self.of(NOBODY, b"", b"")
 
     def close_text(self, text: str, *context: row_format.Context) -> bytes:
-        """Encrypt a text for a row of `threads`."""
+        """Encrypt a text for a row of `threads` or of the mailbox."""
         return self._texts.seal(row_format.text_bytes(text), *context)
 
     def open_text(self, data: bytes, *context: row_format.Context) -> str:
         """Undo `close_text`."""
-        return row_format.bytes_text(self._texts.unseal(data, "table threads", *context))
+        table = "threads" if context[-1] in _OF_THREADS else context[-1]
+        return row_format.bytes_text(self._texts.unseal(data, f"table {table!s}", *context))
 
 
 class _Thread:

@@ -358,10 +358,10 @@ class StoreConnection(Transactions):
         until = None if ttl is None else now + ttl
         values = (self.tenant, key, status, 0, now, now, ttl, until, 0)
         if not self._locks:
-            self._must_fit(db)
+            self.must_fit(db)
             return (db.execute(statements.NEW_THREAD, values).fetchone()[0], 0, now, ttl)
         number = self.dialect.make(db, values)
-        self._must_fit(db)  # after the insert, which waits for a process that marks the store
+        self.must_fit(db)  # after the insert, which waits for a process that marks the store
         row = self._locked(db, thread_id) if number is None else (number, 0, now, ttl, 0)
         if row is None:
             raise StorageError(
@@ -382,7 +382,12 @@ class StoreConnection(Transactions):
         note_time(db, self.now(), self.steady())
         db.execute("COMMIT")
 
-    def _must_fit(self, db: Database) -> None:
+    def must_fit(self, db: Database) -> None:
+        """Check, before a plain row is written, that no process has marked the store as encrypted.
+
+        Raises:
+            StorageError: One has.
+        """
         if self.sealing.keys is None:
             must_be_plain(db, self.dialect)
 

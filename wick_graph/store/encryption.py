@@ -20,7 +20,7 @@ from wick_graph.machine import user_id
 from wick_graph.store import row_format, statements
 from wick_graph.store.dialect import Database, Dialect, Now
 from wick_graph.store.row_format import PLAIN, Seals
-from wick_graph.store.schema import threads
+from wick_graph.store.schema import facts, inbox, outbox, threads
 from wick_graph.store.statements import compiled
 
 # --- The keys of an encrypted store: their sources and ids.
@@ -223,7 +223,7 @@ class Sealing(Protocol):
         """Return how a thread's rows are sealed, by its number, tenant and id."""
 
     def close_text(self, text: str, *context: row_format.Context) -> bytes:
-        """Encode a text for a row of `threads`."""
+        """Encode a text for a row of `threads` or of the mailbox; a table or column comes last."""
 
     def open_text(self, data: bytes, *context: row_format.Context) -> str:
         """Undo `close_text`; raise StorageError if the text was tampered with."""
@@ -318,7 +318,7 @@ def _marked(db: Database) -> bytes | None:
 
 
 def _mark(db: Database, dialect: Dialect, now: Now, keys: Keys) -> bytes | None:
-    """Mark a store as encrypted if it never held a thread; return None if it did."""
+    """Mark a store as encrypted if it holds nothing; return None if it does."""
     if _is_used(db):
         return None
     dialect.begin(db, now, write=True)
@@ -337,7 +337,8 @@ def _mark(db: Database, dialect: Dialect, now: Now, keys: Keys) -> bytes | None:
 
 
 def _is_used(db: Database) -> bool:
-    return db.execute(*compiled(select(threads.c.id).limit(1))).fetchone() is not None
+    rows = (select(next(iter(table.c))).limit(1) for table in (threads, inbox, outbox, facts))
+    return any(db.execute(*compiled(row)).fetchone() is not None for row in rows)
 
 
 def _cipher() -> Any:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 from wick_graph.errors import StorageError
 from wick_graph.store import statements
@@ -46,6 +46,17 @@ class OutcomeUnknown:
 
 
 Verdict = Execute | Finished | OutcomeUnknown
+
+Known = Literal["done", "unknown", "again"]
+"""What a call's row says: it has a result, it must not run again, or it runs again."""
+
+
+def known_of(state: str, replay: Replay) -> Known:
+    """Return what happens to a call with a row in this state."""
+    if state == "done":
+        return "done"
+    stays = state != "waiting" and (replay == "never" or state == "unknown")
+    return "unknown" if stays else "again"
 
 
 class Ledger:
@@ -205,9 +216,10 @@ class Ledger:
 
     def _known(self, db: Database, key: str, row: tuple[Any, ...], replay: Replay) -> Verdict:
         _, state, tries, _ = row
-        if state == "done":
+        known = known_of(state, replay)
+        if known == "done":
             return self._result(key, row)
-        if state != "waiting" and (replay == "never" or state == "unknown"):
+        if known == "unknown":
             self._state(db, key, "unknown", tries)
             return OutcomeUnknown()
         self._state(db, key, "intent", tries + 1)
@@ -258,9 +270,54 @@ class Ledger:
         return made
 
     def _hash(self, name: str, args: Mapping[str, Any]) -> bytes:
-        """Identify a call by its name and arguments."""
-        text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
-        return self._seals.mark(blake2b(text.encode(), digest_size=HASH_BYTES).digest())
+        return _identified(self._seals, name, args)
+
+
+class RecordedCalls:
+    """The calls in a thread's ledger, read without a lease."""
+
+    def __init__(self, core: StoreConnection, thread_id: str) -> None:
+        self._core = core
+        self._thread_id = thread_id
+
+    def state(self, key: str) -> str | None:
+        """Return the state of a row; None if there is none."""
+        found = self._row(key)
+        return None if found is None else found[0]
+
+    def known(
+        self, key: str, name: str, args: Mapping[str, Any], replay: Replay, *, any_args: bool
+    ) -> Known | None:
+        """Return what happens to a call when it is due; None for one that runs as a new one.
+
+        Args:
+            key: Its key.
+            name: Its tool.
+            args: Its arguments; the row of a call with others is of no account.
+            replay: What the tool says of repetitions.
+            any_args: Whether the row is of this call whatever its arguments: hooks change them.
+        """
+        found = self._row(key)
+        if found is None:
+            return None
+        state, hashed, seals = found
+        if not any_args and hashed != _identified(seals, name, args):
+            return None
+        return "again" if replay == "safe" and state != "done" else known_of(state, replay)
+
+    def _row(self, key: str) -> tuple[str, bytes, Seals] | None:
+        with self._core.reading(self._thread_id) as db:
+            cache = self._core.thread(db, self._thread_id)
+            if cache is None:
+                return None
+            row = db.execute(statements.CALL, (cache.id, text_bytes(key))).fetchone()
+            return None if row is None else (row[1], bytes(row[0]), cache.seals)
+
+
+def _identified(seals: Seals, name: str, args: Mapping[str, Any]) -> bytes:
+    """Identify a call by its name and arguments."""
+    text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
+    return seals.mark(blake2b(text.encode(), digest_size=HASH_BYTES).digest())
 
 
 def place_of(seals: Seals, thread: int, key: bytes, args: bytes) -> tuple[Context, ...]:

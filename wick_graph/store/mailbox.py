@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
@@ -174,7 +175,7 @@ class Mailbox:
         self.sends: Collection[str] | None = None
         """Channels through which this process sends; None for all."""
         self.takes: Collection[str] | None = None
-        """Chats whose messages it takes over from dead processes; None for all."""
+        """Chats with messages that it may take over from dead processes; None for all."""
 
     @property
     def now(self) -> float:
@@ -198,7 +199,7 @@ class Mailbox:
             message: The message as data.
             most: Messages of the session that may wait; one more is stored as `refused`.
         """
-        with self._core.writing() as db:
+        with self._writing() as db:
             mine, waiting, behind = self._server, 0, False
             found = db.execute(_OPEN_IN, (self._core.tenant, "open", _chat(chat))).fetchall()
             for server, count in found:
@@ -254,7 +255,7 @@ class Mailbox:
             drops: Facts that end with the messages.
         """
         tenant = self._core.tenant
-        with self._core.writing() as db:
+        with self._writing() as db:
             now, ended = self.now, 0
             for row in rows:
                 ended += db.execute(_END, (state, now, row, tenant, "open")).rowcount
@@ -271,7 +272,7 @@ class Mailbox:
 
     def queue(self, draft: Draft, *, turn: str = "") -> Outgoing | None:
         """Put a message into the outbox, and return it; None if its key is there."""
-        with self._core.writing() as db:
+        with self._writing() as db:
             return self._put(db, draft, text_bytes(turn) or None)
 
     def unsent(self) -> list[Outgoing]:
@@ -285,7 +286,7 @@ class Mailbox:
     def sent(self, one: Outgoing, native: str = "") -> None:
         """Note that a message was sent, and the platform's id of it."""
         body = self._close({"message": one.message, "native": native}, one.key, "outbox")
-        with self._core.writing() as db:
+        with self._writing() as db:
             db.execute(_SENT, ("sent", self.now, body, one.row, self._core.tenant))
 
     def failed(self, one: Outgoing, error: str, due: float | None) -> None:
@@ -293,7 +294,7 @@ class Mailbox:
         body = self._close({"message": one.message, "error": error}, one.key, "outbox")
         tries = {"tries": one.tries + 1, "body": body}
         more = {"state": "dead", "ended": self.now} if due is None else {"due": due}
-        with self._core.writing() as db:
+        with self._writing() as db:
             made = update(outbox).values(**checked(outbox, {**tries, **more}))
             db.execute(*compiled(made.where(*self._is(outbox, one.row))))
 
@@ -302,7 +303,7 @@ class Mailbox:
         values = {"state": "open", "tries": 0, "due": self.now, "server": self._server}
         made = update(outbox).values(**checked(outbox, values))
         made = made.where(*self._is(outbox, row), outbox.c.state == "dead")
-        with self._core.writing() as db:
+        with self._writing() as db:
             return db.execute(*compiled(made)).rowcount > 0
 
     # --- listings
@@ -334,7 +335,7 @@ class Mailbox:
     def sweep(self, older: float) -> int:
         """Delete what ended before a time, but no dead letters; return how many rows."""
         count = 0
-        with self._core.writing() as db:
+        with self._writing() as db:
             for table, at in ((inbox, inbox.c.received), (outbox, outbox.c.created)):
                 gone = delete(table).where(table.c.tenant == self._core.tenant)
                 gone = gone.where(func.coalesce(table.c.ended, at) < older)
@@ -351,24 +352,24 @@ class Mailbox:
 
     def put_fact(self, key: str, data: Any) -> None:
         """Store a fact in place of the earlier one."""
-        with self._core.writing() as db:
+        with self._writing() as db:
             self._put_fact(db, key, data)
 
     def add_fact(self, key: str, data: Any) -> bool:
         """Store a fact unless there is one; return whether it was stored."""
         values = self._values(key, data)
         made = upsert(facts).values(**checked(facts, values, new=True)).on_conflict_do_nothing()
-        with self._core.writing() as db:
+        with self._writing() as db:
             return db.execute(*compiled(made)).rowcount > 0
 
     def change_fact(self, key: str, change: Callable[[Any], Any]) -> Any:
         """Store what a function makes of a fact, and return it; None deletes it.
 
-        Nobody changes the fact between reading and writing.
+        No other process changes the fact between reading and writing.
         """
         if self._core.dialect.locks:
             self.add_fact(key, None)
-        with self._core.writing() as db:
+        with self._writing() as db:
             if self._core.dialect.locks:  # a write locks the row until the commit
                 touch = update(facts).values(**checked(facts, {"changed": self.now}))
                 db.execute(*compiled(touch.where(*self._named(key))))
@@ -380,7 +381,7 @@ class Mailbox:
             return made
 
     def facts(self, prefix: str) -> dict[str, Any]:
-        """Return the facts whose keys begin with a text."""
+        """Return the facts with keys that begin with a text."""
         low = text_bytes(prefix)
         query = self._of(facts, facts.c.key, facts.c.body)
         query = query.where(facts.c.key >= low, facts.c.key < low + b"\xff").order_by(facts.c.key)
@@ -391,7 +392,7 @@ class Mailbox:
 
     def drop_fact(self, key: str) -> bool:
         """Delete a fact; return whether there was one."""
-        with self._core.writing() as db:
+        with self._writing() as db:
             return db.execute(*compiled(delete(facts).where(*self._named(key)))).rowcount > 0
 
     # --- processes
@@ -413,7 +414,7 @@ class Mailbox:
 
     def leave(self) -> None:
         """Release what this process has not ended, so that any other may take it."""
-        with self._core.writing() as db:
+        with self._writing() as db:
             for table in (inbox, outbox):
                 mine = (table.c.tenant == self._core.tenant, table.c.server == self._server)
                 made = update(table).values(**checked(table, {"server": _NOBODY}))
@@ -421,6 +422,12 @@ class Mailbox:
             db.execute(*compiled(delete(facts).where(*self._named(_ALIVE + self.server))))
 
     # --- Inside a transaction.
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        with self._core.writing() as db:
+            self._core.must_fit(db)
+            yield db
 
     @property
     def _server(self) -> bytes:
@@ -445,7 +452,7 @@ class Mailbox:
             mine = (table.c.tenant == self._core.tenant, table.c.state == "open")
             made = update(table).values(**checked(table, {"server": self._server}))
             made = made.where(*mine, table.c.server.in_(gone))
-            with self._core.writing() as db:
+            with self._writing() as db:
                 db.execute(*compiled(made.where(table.c.rid.in_(free[:_MOST_TAKEN]))))
                 found = db.execute(*compiled(query)).fetchall()
         return [row for row in found if bytes(row[-1]) == self._server]

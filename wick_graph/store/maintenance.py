@@ -37,8 +37,8 @@ from wick_graph.store.schema import (
     writes,
 )
 from wick_graph.store.sqlite import Sqlite
-from wick_graph.store.statements import checked, compiled
-from wick_graph.store.verify import Finding, Progress, Report, ThreadRows
+from wick_graph.store.statements import checked, checked_columns, compiled
+from wick_graph.store.verify import Finding, Progress, Report, ThreadRows, same_checksum
 
 # --- Files of threads from elsewhere: checked before they are opened as a store.
 
@@ -226,7 +226,7 @@ def repair(
         progress: Called after each thread.
 
     Raises:
-        StorageError: The damaged store cannot be read, or the new one holds threads already.
+        StorageError: The damaged store cannot be read, or the new one is not empty.
     """
     made = Repaired()
     with _readable(url, made) as source:
@@ -244,39 +244,47 @@ def repair(
     return made
 
 
+_OF_NO_THREAD: Final = (tokens, inbox, outbox, facts)
+
+
 def _empty(url: str, keys: Keys | str | None) -> StoreConnection:
     core = StoreConnection(dialect_of(url), tenant="local", ttl=None, keys=check_keys(keys))
     with core.reading() as db:
-        if db.execute(*compiled(select(threads.c.id).limit(1))).fetchone() is not None:
-            core.close()
-            raise StorageError(f"{core.dialect.name} holds threads already; name a new database")
+        for table in (threads, *_OF_NO_THREAD):
+            query = select(next(iter(table.c))).limit(1)
+            if db.execute(*compiled(query)).fetchone() is not None:
+                core.close()
+                raise StorageError(f"{core.dialect.name} is not empty; name a new database")
     return core
 
 
 def _without_threads(core: StoreConnection, target: StoreConnection, made: Repaired) -> None:
-    """Copy the rows that are of no thread."""
-    for table in (tokens, inbox, outbox, facts):
-        columns = [column for column in table.c if column.name != "rid"]
+    """Copy the rows that are of no thread, without those that were changed."""
+    for table in _OF_NO_THREAD:
+        columns = checked_columns(table)
+        query = select(table.c.checksum, *columns).order_by(table.c.rid)
         with core.reading() as db, target.writing(alone=True) as to:
-            for row in db.execute(*compiled(select(*columns).order_by(table.c.rid))).fetchall():
-                values = {column.name: value for column, value in zip(columns, row, strict=True)}
+            for checksum, *values in db.execute(*compiled(query)).fetchall():
                 try:
-                    values = _sealed(core, target, table, values)
-                except StorageError as error:
+                    if not (core.dialect.locks or same_checksum(checksum, values)):
+                        raise StorageError(f"a row of {table.name} was changed")
+                    names = (column.name for column in columns)
+                    row = _sealed(core, target, table, dict(zip(names, values, strict=True)))
+                except _WRONG as error:
                     made.lost.append(Finding(what=str(error), table=table.name))
                     continue
-                to.execute(*compiled(table.insert().values(**values)))
+                to.execute(*compiled(table.insert().values(**checked(table, row, new=True))))
 
 
 def _sealed(
     core: StoreConnection, target: StoreConnection, table: Table, row: dict[str, Any]
 ) -> dict[str, Any]:
     """Seal a row's body for another store, which may have another secret."""
-    if "body" not in row or core.sealing.keys is None:
-        return row  # with its checksum, so that damage still shows
+    if "body" not in row:
+        return row
     context = (bytes(row["tenant"]), bytes(row["key"]), table.name)
     text = core.sealing.open_text(bytes(row["body"]), *context)
-    return checked(table, {**row, "body": target.sealing.close_text(text, *context)})
+    return {**row, "body": target.sealing.close_text(text, *context)}
 
 
 def _thread(

@@ -39,7 +39,7 @@ from wick_graph.store.dialect import Dialect, Synchronous
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
 from wick_graph.store.leases import Lease, Leases, follows_its_writes
-from wick_graph.store.ledger import Ledger
+from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.mailbox import Mailbox
 from wick_graph.store.postgres import SCHEMES, postgres
 from wick_graph.store.row_format import pack_id
@@ -192,6 +192,10 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def ledger(self, lease: Lease) -> Ledger:
         """Return the ledger of the thread that a lease is for."""
         return Ledger(self._core, self.serde, lease)
+
+    def recorded_calls(self, thread_id: str) -> RecordedCalls:
+        """Return the tool calls in the ledger of a thread, to be read only."""
+        return RecordedCalls(self._core, thread_id)
 
     def __enter__(self) -> Self:
         return self

@@ -327,7 +327,7 @@ outbox: Final = Table(
     Index("outbox_turn", "turn"),
     sqlite_autoincrement=True,
 )
-"""The messages that a gateway sends, in order. `turn` is the run whose tool wrote it."""
+"""The messages that a gateway sends, in order. `turn` is the run of a tool that wrote it."""
 
 facts: Final = Table(
     "facts",

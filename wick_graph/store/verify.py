@@ -359,6 +359,7 @@ class _Verifying:
                         gone.add(number)
                 for table in (threads, leases, tokens, clock, inbox, outbox, facts):
                     self._checksums(db, table, known)
+                self._texts(db)
                 self._strays(db, {*known, *gone, NOBODY})
         except StorageError as error:
             self._find(str(error), table="threads")
@@ -372,10 +373,24 @@ class _Verifying:
         query = select(key, table.c.checksum, *checked_columns(table))
         for number, checksum, *values in db.execute(*compiled(query)).fetchall():
             self.report.rows += 1
-            if not _same_checksum(checksum, values):
+            if not same_checksum(checksum, values):
                 thread = known.get(number, (b"", b""))[1] if table in (threads, leases) else b""
                 what = f"a row of {table.name} was changed: its checksum is wrong"
                 self._find(what, table=table.name, thread=_name_of_key(thread) or None)
+
+    def _texts(self, db: Database) -> None:
+        """Open the sealed texts of rows that are of no thread."""
+        if self._core.sealing.keys is None:
+            return
+        for table, key, column, label in _TEXTS:
+            query = select(table.c.tenant, key, column).where(column.is_not(None))
+            if table is threads:
+                query = query.where(_IS_THERE)
+            for tenant, name, body in db.execute(*compiled(query)).fetchall():
+                try:
+                    self._core.sealing.open_text(body, bytes(tenant), bytes(name), label)
+                except _WRONG as error:
+                    self._find(str(error).removesuffix("; restore a backup"), table=table.name)
 
     def _strays(self, db: Database, there: set[int]) -> None:
         """Find rows of missing threads."""
@@ -607,7 +622,8 @@ def _describe(off: int) -> str:
     return f"{extra} row{'s were' if extra > 1 else ' was'} added by another program"
 
 
-def _same_checksum(checksum: Any, values: Sequence[Any]) -> bool:
+def same_checksum(checksum: Any, values: Sequence[Any]) -> bool:
+    """Return whether a row of `checked_columns` is as it was written."""
     try:
         return bool(checksum == checksum_of(*values))
     except _WRONG:

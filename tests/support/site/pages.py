@@ -41,6 +41,7 @@ ORDER: Final = {
     "how-to": (
         *("python", "tools", "hooks", "approvals", "subagents", "messages", "threads"),
         *("checkpointer", "sandbox", "server", "testing", "debugging"),
+        *("gateway", "gateway-channels", "gateway-people", "gateway-memory", "gateway-schedule"),
     ),
     "reference": (
         *("configuration", "agents-yaml", "cli", "commands", "http", "events", "errors"),

@@ -25,10 +25,10 @@ from starlette.routing import Route
 from wick_graph.config.fields import Block, Text, Texts
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, RefusedError, StorageError, ToolError
+from wick_graph.errors import ConfigError, DeliveryError, RefusedError, StorageError, ToolError
 from wick_graph.gateway.channels.protocol import Past, Receive
 from wick_graph.gateway.channels.registry import read_options
-from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.service.options import Problem
 from wick_graph.web.addresses import Target
 from wick_graph.web.client import Client

@@ -21,11 +21,11 @@ from pydantic import field_validator
 from wick_graph.config.fields import Block, Text
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, RefusedError, ToolError, describe
+from wick_graph.errors import ConfigError, DeliveryError, RefusedError, ToolError, describe
 from wick_graph.gateway.channels.files import safe_name, store, too_large
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.channels.registry import read_options
-from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.web.addresses import Target
 
 POLL: Final = 30
