@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from wick_graph.errors import ConfigError, WickError, describe
 from wick_graph.gateway.channels.protocol import Receive
-from wick_graph.gateway.messages import DeliveryError, InboundMessage
+from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
 from wick_graph.web.addresses import Target
 
 STALLED: Final = 45.0
@@ -21,6 +21,12 @@ CALL: Final = 30.0
 
 UPLOAD: Final = 300.0
 """Seconds that a call with a file may take."""
+
+HISTORY: Final = 24 * 3600.0
+"""Seconds that a new connection looks back; the inbox remembers ids for longer."""
+
+MESSAGES: Final = 100
+"""Messages of a chat, and chats, that a new connection looks at."""
 
 _MOST_WAIT: Final = 30.0  # seconds
 
@@ -41,6 +47,11 @@ class ConnectedChannel(ABC):
         sleep: Waits for some seconds; tests give their own.
     """
 
+    platform = ""
+    """Its name, for errors."""
+    network: tuple[type[Exception], ...] = (OSError,)
+    """Errors of the library that mean that the platform cannot be reached."""
+
     def __init__(self, name: str, sleep: Sleep) -> None:
         self.name, self._sleep = name, sleep
         self._log: Final = logging.getLogger(type(self).__module__)
@@ -58,9 +69,15 @@ class ConnectedChannel(ABC):
     async def _connect(self) -> None:
         """Connect, and return when the connection has ended and the next may begin at once."""
 
-    @abstractmethod
     def _failure(self, error: Exception) -> DeliveryError:
         """Say what is wrong in a sentence without the token."""
+        if isinstance(error, DeliveryError):
+            return error
+        if isinstance(error, TimeoutError):
+            return DeliveryError(f"{self.platform} does not answer in time; check the network")
+        if isinstance(error, self.network):
+            return DeliveryError(f"{self.platform} cannot be reached; check the network")
+        return DeliveryError(f"the call to {self.platform} failed ({type(error).__name__})")
 
     async def start(self, receive: Receive) -> None:
         """Begin to receive; a network that is down does not stop it.
@@ -114,7 +131,7 @@ class ConnectedChannel(ABC):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _call(self, work: Awaitable[T], seconds: float = CALL) -> T:
+    async def _call(self, work: Awaitable[T], seconds: float | None = CALL) -> T:
         """Await a call; no error refers to the library's, which hold the token."""
         try:
             async with asyncio.timeout(seconds):
@@ -204,6 +221,42 @@ def safe_base(url: str) -> str:
     if target.scheme == "http" and target.host not in ("127.0.0.1", "::1", "localhost"):
         raise ValueError("base_url would send the token unencrypted; use https")
     return url
+
+
+def sendable(message: OutboundMessage) -> str:
+    """Return the text of a message that shall be sent; half a surrogate pair becomes `?`.
+
+    Raises:
+        DeliveryError: There is neither text nor file.
+    """
+    if not (message.content.strip() or message.media):
+        raise DeliveryError("the message is blank; write a text", permanent=True)
+    return message.content.encode("utf-8", "replace").decode()
+
+
+def inbound(
+    channel: str, sender: str, chat: str, content: str, *, group: bool, **metadata: Any
+) -> InboundMessage:
+    """Return a message; metadata that is empty is left out, but for `group`."""
+    given = {key: value for key, value in metadata.items() if value}
+    return InboundMessage(
+        channel=channel,
+        sender_id=sender,
+        chat_id=chat,
+        content=content,
+        metadata={"group": group, **given},
+    )
+
+
+def no_chat(chat: str, platform: str) -> DeliveryError:
+    """Say that an id is of no chat."""
+    said = f"{chat!r:.80} is no chat of {platform}; write its id"
+    return DeliveryError(said, permanent=True)
+
+
+def asks_to_wait(platform: str, seconds: float) -> DeliveryError:
+    """Say that a platform wants the next try later."""
+    return DeliveryError(f"{platform} asks to wait {seconds:g} s", retry_after=seconds)
 
 
 async def _refuse(message: InboundMessage) -> None:

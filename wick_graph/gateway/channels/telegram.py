@@ -30,6 +30,7 @@ from wick_graph.gateway.channels.connected import (
     Sleep,
     TokenRefusedError,
     safe_base,
+    sendable,
 )
 from wick_graph.gateway.channels.files import file_to_send, not_fetched, safe_name, store, too_large
 from wick_graph.gateway.channels.registry import read_options
@@ -175,10 +176,7 @@ class TelegramChannel(ConnectedChannel):
         Raises:
             DeliveryError: It was not sent, or it is unknown whether it was.
         """
-        if not (message.content.strip() or message.media):
-            raise DeliveryError("the message is blank; write a text", permanent=True)
-        whole = message.content.encode("utf-8", "replace").decode()  # half a surrogate pair is "?"
-        part = replace(message, content=whole)
+        part = replace(message, content=sendable(message))
         common = self._common(part)
         formatted = as_html(part.content)
         method, seconds = _method(part, formatted or part.content, formatted and "HTML", common)
