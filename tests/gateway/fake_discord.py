@@ -76,7 +76,7 @@ class FakeDiscord:
     def message(self, text: str = "hi", *, sender: int = ANN, room: int = 0, **more: Any) -> Any:
         """A message as the API writes it; without a room it is in the direct chat."""
         number = more.pop("number", None) or snowflake(more.pop("ago", 0)) + next(self._ids)
-        made = {
+        return {
             "id": str(number),
             "channel_id": str(room or self.dm(sender)),
             "author": person(sender),
@@ -87,7 +87,6 @@ class FakeDiscord:
             "attachments": [], "embeds": [], "pinned": False, "type": 0,
             **more,
         }  # fmt: skip
-        return made
 
     def dm(self, sender: int) -> int:
         return self.direct.setdefault(sender, 5000 + sender)
@@ -160,9 +159,9 @@ class FakeDiscord:
         data = await self._data(request)
         self.calls.append((method, data))
         path = request.match_info["path"].split("/")
-        if not method.startswith("POST /interactions"):
-            if request.headers.get("Authorization") != f"Bot {self.token}":
-                return _json({"message": "401: Unauthorized", "code": 0}, 401)
+        known = request.headers.get("Authorization") == f"Bot {self.token}"
+        if not (known or method.startswith("POST /interactions")):
+            return _json({"message": "401: Unauthorized", "code": 0}, 401)
         if self.answers[method]:
             status, body, headers = self.answers[method].pop(0)
             return _json(body, status, headers)
@@ -185,6 +184,9 @@ class FakeDiscord:
             case ["channels", number, "messages"] if request.method == "GET":
                 found = self.messages[int(number)][::-1]
                 return found[: int(request.query.get("limit", 50))]
+            case ["interactions", *_]:
+                return {"interaction": {"id": "77", "type": 3, "response_message_loading": False,
+                                        "response_message_ephemeral": False}}  # fmt: skip
             case ["channels", number, "messages", one]:
                 return next(m for m in self.messages[int(number)] if m["id"] == one)
             case ["channels", number, "messages"]:
@@ -244,7 +246,8 @@ class FakeDiscord:
             return
         ready = {
             "v": 10, "user": BOT, "guilds": [{"id": str(GUILD), "unavailable": True}],
-            "session_id": "s", "resume_gateway_url": self.ws, "application": {"id": "1", "flags": 0},
+            "session_id": "s", "resume_gateway_url": self.ws,
+            "application": {"id": "1", "flags": 0},
         }  # fmt: skip
         self.events.clear()
         await socket.send_json({"op": 0, "t": "READY", "s": 1, "d": ready})

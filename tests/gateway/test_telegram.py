@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from wick_graph.gateway.channels.connected import STALLED
 from wick_graph.gateway.channels.protocol import Channel
 from wick_graph.gateway.channels.telegram import TelegramChannel, as_html, incoming
 from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+
 
 class Desk:
     """A channel that receives, and what is around it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -27,6 +28,12 @@ HISTORY: Final = 24 * 3600.0
 
 MESSAGES: Final = 100
 """Messages of a chat, and chats, that a new connection looks at."""
+
+MARKS: Final = re.compile(
+    r"^```([\w+#-]{0,20})\n(.*?)\n?^```[ ]*$|`([^`\n]+)`|\*\*(\S(?:[^*\n]*\S)?)\*\*",
+    re.MULTILINE | re.DOTALL,
+)
+"""Blocks of code with their language, code, and bold text in Markdown."""
 
 _MOST_WAIT: Final = 30.0  # seconds
 
@@ -174,6 +181,18 @@ class ConnectedChannel(ABC):
             failed += 1
             await self._sleep(back_off(failed))
 
+    async def _take_in(self, read: Callable[[], InboundMessage | None]) -> InboundMessage | None:
+        """Store what a function reads from the platform's data; drop what it cannot read."""
+        try:
+            made = read()
+        except Exception as error:  # nothing that comes may stop what is behind it
+            kind = type(error).__name__
+            self._log.error("the channel %s dropped a message, unreadable: %s", self.name, kind)
+            return None
+        if made is not None:
+            await self._store(made)
+        return made
+
     # --- Loops.
 
     async def _keep_connected(self) -> None:
@@ -197,7 +216,9 @@ class ConnectedChannel(ABC):
                 await job()
             except Exception as error:  # nothing that comes may stop what is behind it
                 what = str(error) if isinstance(error, WickError) else type(error).__name__
-                self._log.error("the channel %s dropped what it cannot read: %s", self.name, what)
+                self._log.error(
+                    "the channel %s could not do a part of its work: %s", self.name, what
+                )
 
     def _not_stored(self, error: Exception) -> str:
         what = describe(error) if isinstance(error, WickError) else type(error).__name__

@@ -192,11 +192,10 @@ class DiscordChannel(ConnectedChannel):
                 )
                 self._log.warning(said, self.name)
             return
-        made = incoming(message, self.name, self._me, self._channels, edited=edited)
-        if made is not None:
-            if made.metadata["group"] is False and message.channel.id not in self._direct:
-                self._direct.append(message.channel.id)
-            await self._store(made)
+        read = partial(incoming, message, self.name, self._me, self._channels, edited=edited)
+        made = await self._take_in(read)
+        if made and made.metadata["group"] is False and message.channel.id not in self._direct:
+            self._direct.append(message.channel.id)
 
     async def _take_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         if payload.message.edited_at:  # else a preview was added
@@ -204,9 +203,7 @@ class DiscordChannel(ConnectedChannel):
 
     async def _press(self, interaction: discord.Interaction) -> None:
         """Store a press, then confirm it: one that is lost is shown to the person as failed."""
-        made = pressed(interaction, self.name)
-        if made is not None:
-            await self._store(made)
+        if await self._take_in(partial(pressed, interaction, self.name)):
             self._spawn(self._confirm(interaction))
 
     async def _confirm(self, interaction: discord.Interaction) -> None:

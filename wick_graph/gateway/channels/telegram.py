@@ -24,6 +24,7 @@ from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError, RefusedError, ToolError
 from wick_graph.gateway.channels.connected import (
     CALL,
+    MARKS,
     STALLED,
     UPLOAD,
     ConnectedChannel,
@@ -48,10 +49,6 @@ _PHOTOS: Final = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 _POSTS: Final = ["message", "edited_message", "channel_post", "edited_channel_post"]
 _CHAT: Final = re.compile(r"(-?[0-9]{1,20})(?::([0-9]{1,20}))?")
 _NATIVE: Final = re.compile(r"(-?[0-9]+):([0-9]+)(?::.*)?")
-_MARKS: Final = re.compile(
-    r"^```([\w+#-]{0,20})\n(.*?)\n?^```[ ]*$|`([^`\n]+)`|\*\*(\S(?:[^*\n]*\S)?)\*\*",
-    re.MULTILINE | re.DOTALL,
-)
 _DESCRIBED: Final = ("sticker", "location", "contact", "poll", "dice", "story", "checklist")
 _REFUSALS: Final = (
     *(exceptions.TelegramBadRequest, exceptions.TelegramForbiddenError),
@@ -412,7 +409,7 @@ def as_html(text: str) -> str | None:
     Only blocks of code, code and bold text become marks; all else is escaped.
     """
     made, at = [], 0
-    for found in _MARKS.finditer(text):
+    for found in MARKS.finditer(text):
         made.append(html.escape(text[at : found.start()], quote=False))
         language, block, code, bold = found.groups()
         inner = html.escape(next(x for x in (block, code, bold) if x is not None), quote=False)
