@@ -142,7 +142,9 @@ class SlackChannel(ConnectedChannel):
         answer = error.response
         if not isinstance(answer, AsyncSlackResponse):
             return DeliveryError("Slack's answer cannot be read; check options.base_url")
-        code = re.sub(r"[^\w.:-]", "_", str(answer.get("error") or answer.status_code))[:80]
+        code = str(answer.get("error") or "")
+        if not re.fullmatch(r"[a-z0-9_.]{1,80}", code):  # else it may hold anything
+            code = f"HTTP {answer.status_code}"
         if answer.status_code == 429 or code == "ratelimited":
             given = str(answer.headers.get("Retry-After", ""))
             return connected.asks_to_wait("Slack", float(given) if given.isdecimal() else 30.0)
