@@ -22,7 +22,8 @@ Answer = tuple[int, dict[str, Any], dict[str, str]]
 
 def refused(error: str, status: int = 200, **headers: str) -> Answer:
     """An answer that refuses a call."""
-    return status, {"ok": False, "error": error}, {k.replace("_", "-"): v for k, v in headers.items()}
+    given = {key.replace("_", "-"): value for key, value in headers.items()}
+    return status, {"ok": False, "error": error}, given
 
 
 class FakeSlack:
@@ -110,7 +111,8 @@ class FakeSlack:
     async def _data(self, request: web.Request) -> dict[str, Any]:
         if request.content_type == "application/json":
             return dict(await request.json())
-        return {**request.query, **{key: str(value) for key, value in (await request.post()).items()}}
+        form = await request.post()
+        return {**request.query, **{key: str(value) for key, value in form.items()}}
 
     def _result(self, method: str, data: dict[str, Any]) -> dict[str, Any]:
         match method:

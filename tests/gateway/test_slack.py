@@ -376,7 +376,7 @@ async def test_a_text_is_sent_into_its_thread_with_buttons(desk: Desk) -> None:
     assert [(one["text"]["text"], one["value"]) for one in actions["elements"]] == [
         ("Yes", "y:1"), ("n:1", "n:1"),
     ]  # fmt: skip
-    assert not (data["unfurl_links"] or data["unfurl_media"])
+    assert (data["unfurl_links"], data["unfurl_media"]) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -539,7 +539,8 @@ async def test_tokens_are_in_no_error_log_or_repr(
     caplog.set_level(logging.DEBUG)
     asyncio.get_running_loop().set_debug(True)
     async with desk_of(fake) as desk:
-        fake.answers["chat.postMessage"] = [refused("x"), refused("y", 500), refused("invalid_auth")]
+        fails = [refused("x"), refused("y", 500), refused("invalid_auth")]
+        fake.answers["chat.postMessage"] = fails
         errors = []
         for _ in range(3):
             with pytest.raises(DeliveryError) as caught:

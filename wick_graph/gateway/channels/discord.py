@@ -187,9 +187,7 @@ class DiscordChannel(ConnectedChannel):
         nonce = str(message.nonce or "")
         if message.author.id == self._me and nonce.startswith("wick-"):
             if nonce not in self._nonces:
-                said = (
-                    "another process sends through the bot of the channel %s; stop one of the two"
-                )
+                said = "another process sends through the bot of the channel %s; stop one of them"
                 self._log.warning(said, self.name)
             return
         read = partial(incoming, message, self.name, self._me, self._channels, edited=edited)
@@ -233,7 +231,8 @@ class DiscordChannel(ConnectedChannel):
                 self._log.warning("the channel %s cannot look back: %s", self.name, error)
                 continue
             for message in found:
-                await self._take(message)
+                if message.author.id != self._me:
+                    await self._take(message)
 
     # --- Send.
 
