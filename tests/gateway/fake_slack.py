@@ -62,12 +62,12 @@ class FakeSlack:
     def keep(self, made: dict[str, Any]) -> dict[str, Any]:
         """Let a message be in the history only; there, it does not name its channel."""
         self.history[made["channel"]].insert(0, {k: v for k, v in made.items() if k != "channel"})
-        return made
+        return dict(made)
 
     async def say(self, text: str = "hi", **more: Any) -> dict[str, Any]:
         made = self.message(text, **more)
         await self.event(made)
-        return made
+        return dict(made)
 
     async def event(self, event: dict[str, Any]) -> str:
         return await self.envelope("events_api", {"type": "event_callback", "event": event})

@@ -170,7 +170,7 @@ async def test_a_conversation_that_cannot_be_read_does_not_hide_the_others(
     fake: FakeSlack, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake.answers["users.conversations"] = [refused("ratelimited", 429, Retry_After="7")]
-    scope = (200, {"ok": False, "error": "missing_scope", "needed": "im:history"}, {})
+    scope: Any = (200, {"ok": False, "error": "missing_scope", "needed": "im:history"}, {})
     fake.answers["conversations.history"] = [scope]
     fake.keep(fake.message("hidden"))
     fake.keep(fake.message(f"<@{ME}> seen", room=ROOM))

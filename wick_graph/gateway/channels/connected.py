@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, Final, TypeVar
 
 from wick_graph.errors import ConfigError, WickError, describe
@@ -42,10 +42,6 @@ Sleep = Callable[[float], Awaitable[None]]
 T = TypeVar("T")
 
 
-class TokenRefusedError(DeliveryError):
-    """The platform refuses the token: at the start, a fault of the configuration."""
-
-
 class ConnectedChannel(ABC):
     """A connection that begins again whenever it ends, and says what is wrong once.
 
@@ -64,6 +60,7 @@ class ConnectedChannel(ABC):
         self._log: Final = logging.getLogger(type(self).__module__)
         self._receive: Receive = _refuse
         self._troubles = {"": f"the channel {name} is not started"}
+        self._token_fault: DeliveryError | None = None
         self._failed = 0
         self._jobs: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -96,10 +93,10 @@ class ConnectedChannel(ABC):
         self._troubles.clear()
         try:
             await self._log_in()
-        except TokenRefusedError as error:
-            await self.stop()
-            raise ConfigError(str(error)) from None
         except DeliveryError as error:
+            if error is self._token_fault:
+                await self.stop()
+                raise ConfigError(str(error)) from None
             self._say(str(error))
         self._spawn(self._keep_connected())
         self._spawn(self._work())
@@ -127,6 +124,11 @@ class ConnectedChannel(ABC):
             self._troubles[about] = trouble
             log = self._log.warning if trouble else self._log.info
             log("%s", trouble or f"the channel {self.name} receives")
+
+    def _token_refused(self, text: str) -> DeliveryError:
+        """Return an error that is a fault of the configuration if it comes at the start."""
+        self._token_fault = DeliveryError(text, retry_after=60.0)
+        return self._token_fault
 
     def _well(self) -> None:
         self._failed = 0
@@ -158,6 +160,13 @@ class ConnectedChannel(ABC):
                 wait = error.retry_after
             await self._sleep(wait)
         return await self._call(call())
+
+    async def _confirm(self, work: Awaitable[Any]) -> None:
+        """Tell the platform that the press of a button came."""
+        try:
+            await self._call(work)
+        except DeliveryError as error:
+            self._log.info("the channel %s: a button was not answered: %s", self.name, error)
 
     async def _in_time(self, work: asyncio.Future[Any], seconds: float) -> bool:
         """Wait for something, and return whether it ended in time; else it goes on."""
@@ -253,6 +262,17 @@ def sendable(message: OutboundMessage) -> str:
     if not (message.content.strip() or message.media):
         raise DeliveryError("the message is blank; write a text", permanent=True)
     return message.content.encode("utf-8", "replace").decode()
+
+
+def check_buttons(buttons: Collection[tuple[str, str]], most: int) -> None:
+    """Check that there are at most 25 buttons, with codes of so many characters.
+
+    Raises:
+        DeliveryError: There are more, or a code is empty or too long.
+    """
+    if len(buttons) > 25 or not all(1 <= len(code) <= most for _, code in buttons):
+        why = f"there are more than 25 buttons, or a code is empty or has more than {most} signs"
+        raise DeliveryError(f"{why}; shorten them", permanent=True)
 
 
 def inbound(

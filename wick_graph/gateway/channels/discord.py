@@ -22,7 +22,7 @@ from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError
 from wick_graph.gateway.channels import connected, files
-from wick_graph.gateway.channels.connected import ConnectedChannel, TokenRefusedError
+from wick_graph.gateway.channels.connected import ConnectedChannel
 from wick_graph.gateway.channels.registry import read_options
 from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
 
@@ -36,7 +36,7 @@ _CHAT: Final = re.compile(r"([1-9][0-9]{0,18})(?::([1-9][0-9]{0,18}))?")
 _NATIVE: Final = re.compile(r"([1-9][0-9]{0,18}):([1-9][0-9]{0,18})(?::(.+))?")
 _WRITTEN: Final = (discord.MessageType.default, discord.MessageType.reply)
 
-discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # nobody speaks here
+discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # no voice here
 
 
 class DiscordOptions(Block):
@@ -52,13 +52,7 @@ class _Client(discord.Client):
     def __init__(self, hand_over: Callable[..., None], *, contents: bool) -> None:
         intents = discord.Intents(guilds=True, guild_messages=True, dm_messages=True)
         intents.message_content = contents  # Discord grants it only on request
-        super().__init__(
-            intents=intents,
-            max_messages=None,
-            chunk_guilds_at_startup=False,
-            member_cache_flags=discord.MemberCacheFlags.none(),
-            heartbeat_timeout=SILENT,
-        )
+        super().__init__(intents=intents, max_messages=None, heartbeat_timeout=SILENT)
         self.http.max_ratelimit_timeout = 1.0  # the library would wait up to 30 s by itself
         self._hand_over = hand_over
 
@@ -114,7 +108,7 @@ class DiscordChannel(ConnectedChannel):
             self._me = client.user.id if client.user else 0
             yield client
         finally:
-            with contextlib.suppress(Exception):  # a goodbye that nobody may answer
+            with contextlib.suppress(Exception):  # a goodbye that may get no answer
                 await asyncio.wait_for(client.close(), 0.5)
             await client.http.close()
 
@@ -138,9 +132,9 @@ class DiscordChannel(ConnectedChannel):
                 ends.cancel()
                 await asyncio.gather(ends, return_exceptions=True)
 
-    def _refused(self) -> TokenRefusedError:
+    def _refused(self) -> DeliveryError:
         why = f"channels.{self.name}.token is missing, or Discord refuses it; set it to the token"
-        return TokenRefusedError(f"{why} of the bot in the Developer Portal", retry_after=60.0)
+        return self._token_refused(f"{why} of the bot in the Developer Portal")
 
     def _failure(self, error: Exception) -> DeliveryError:
         match error:
@@ -202,13 +196,7 @@ class DiscordChannel(ConnectedChannel):
     async def _press(self, interaction: discord.Interaction) -> None:
         """Store a press, then confirm it: one that is lost is shown to the person as failed."""
         if await self._take_in(partial(pressed, interaction, self.name)):
-            self._spawn(self._confirm(interaction))
-
-    async def _confirm(self, interaction: discord.Interaction) -> None:
-        try:
-            await self._call(interaction.response.defer())
-        except DeliveryError as error:
-            self._log.info("the channel %s: a button was not answered: %s", self.name, error)
+            self._spawn(self._confirm(interaction.response.defer()))
 
     async def _read_history(self) -> None:
         """Take the last day of the chats that are known; the inbox drops what it has."""
@@ -292,9 +280,7 @@ async def _last(place: Any, after: datetime) -> list[discord.Message]:
 
 
 def _view(buttons: Collection[tuple[str, str]]) -> discord.ui.View:
-    if len(buttons) > 25 or not all(1 <= len(code) <= 100 for _, code in buttons):
-        why = "there are more than 25 buttons, or a code is empty or has more than 100 characters"
-        raise DeliveryError(f"{why}; shorten them", permanent=True)
+    connected.check_buttons(buttons, 100)
     view = discord.ui.View(timeout=None)
     for label, code in buttons:
         view.add_item(discord.ui.Button(label=(label or code)[:80], custom_id=code))
@@ -377,13 +363,14 @@ def _files(message: discord.Message) -> list[discord.Attachment]:
 
 
 def _attachments(message: discord.Message) -> list[dict[str, Any]]:
+    place = f"{message.channel.id}:{message.id}"
     return [
-        {
-            "id": f"{message.channel.id}:{message.id}:{file.id}",
-            "kind": "voice" if file.is_voice_message() else files.kind_of(file.content_type or ""),
-            "name": files.safe_name(file.filename),
-            "size": file.size,
-            "type": (file.content_type or "").partition(";")[0],
-        }
+        files.attachment(
+            f"{place}:{file.id}",
+            file.filename,
+            file.size,
+            file.content_type or "",
+            voice=file.is_voice_message(),
+        )
         for file in _files(message)
     ]

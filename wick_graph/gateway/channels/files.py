@@ -149,10 +149,14 @@ def not_fetched(attachment: Mapping[str, Any], why: str) -> ToolError:
     return ToolError(f"{_named(attachment)} cannot be downloaded ({why}); ask to send it again")
 
 
-def kind_of(mime: str) -> str:
-    """Return the kind of an attachment by its type."""
-    first = mime.partition("/")[0]
-    return "photo" if first == "image" else first if first in ("audio", "video") else "document"
+def attachment(
+    number: str, name: str, size: int, mime: str, *, voice: bool = False
+) -> dict[str, Any]:
+    """Describe what a message carries; the name is made safe, size and type are claims."""
+    mime = mime.partition(";")[0].strip()
+    first = {"image": "photo", "audio": "audio", "video": "video"}.get(mime.partition("/")[0])
+    kind = "voice" if voice else first or "document"
+    return {"id": number, "kind": kind, "name": safe_name(name), "size": size, "type": mime}
 
 
 def file_to_send(path: str) -> tuple[Path, str]:

@@ -27,7 +27,7 @@ from wick_graph.config.gateway import ChannelConfig, Ids
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError
 from wick_graph.gateway.channels import connected, files
-from wick_graph.gateway.channels.connected import ConnectedChannel, TokenRefusedError
+from wick_graph.gateway.channels.connected import ConnectedChannel
 from wick_graph.gateway.channels.registry import read_options
 from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
 from wick_graph.web.addresses import Target
@@ -132,9 +132,9 @@ class SlackChannel(ConnectedChannel):
                 self._jobs.put_nowait(partial(self._take, socket, envelope))
         raise DeliveryError(f"the channel {self.name} lost Slack, and connects again")
 
-    def _refused(self, key: str) -> TokenRefusedError:
+    def _refused(self, key: str) -> DeliveryError:
         why = f"channels.{self.name}.{key} is missing, or Slack refuses it; set it to the"
-        return TokenRefusedError(f"{why} {_TOKENS[key][1]}", retry_after=60.0)
+        return self._token_refused(f"{why} {_TOKENS[key][1]}")
 
     def _failure(self, error: Exception) -> DeliveryError:
         if not isinstance(error, SlackApiError):
@@ -322,15 +322,13 @@ def pressed(payload: Mapping[str, Any], channel: str) -> InboundMessage | None:
 
 def _attachments(listed: Collection[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {
-            "id": str(file["id"]),
-            "kind": "voice"
-            if file.get("subtype") == "slack_audio"
-            else files.kind_of(str(file.get("mimetype") or "")),
-            "name": files.safe_name(str(file.get("name") or "")),
-            "size": int(file.get("size") or 0),
-            "type": str(file.get("mimetype") or ""),
-        }
+        files.attachment(
+            str(file["id"]),
+            str(file.get("name") or ""),
+            int(file.get("size") or 0),
+            str(file.get("mimetype") or ""),
+            voice=file.get("subtype") == "slack_audio",
+        )
         for file in listed
         if file.get("mode") not in ("tombstone", "hidden_by_limit")
     ]
@@ -357,9 +355,7 @@ def as_mrkdwn(text: str) -> str:
 
 
 def _blocks(text: str, buttons: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
-    if len(buttons) > 25 or not all(1 <= len(code) <= 2000 for _, code in buttons):
-        why = "there are more than 25 buttons, or a code is empty or has more than 2000 characters"
-        raise DeliveryError(f"{why}; shorten them", permanent=True)
+    connected.check_buttons(buttons, 2000)
     most = 600 if "&" in text else 3000  # a section takes 3000 characters; escaped ones are five
     parts = re.findall(rf"(?s)(?:&\w+;|.){{1,{most}}}", text)
     sections: list[dict[str, Any]] = [

@@ -29,7 +29,6 @@ from wick_graph.gateway.channels.connected import (
     UPLOAD,
     ConnectedChannel,
     Sleep,
-    TokenRefusedError,
     safe_base,
     sendable,
 )
@@ -126,7 +125,9 @@ class TelegramChannel(ConnectedChannel):
             if message is not None:
                 await self._receive(message)
                 if "callback_query" in raw:
-                    self._spawn(self._answer_button(str(raw["callback_query"]["id"])))
+                    number = str(raw["callback_query"]["id"])
+                    answer = methods.AnswerCallbackQuery(callback_query_id=number)
+                    self._spawn(self._confirm(self._ask(answer)))
             self._offset = int(raw["update_id"]) + 1  # the next poll confirms up to here
         self._well()
 
@@ -157,13 +158,6 @@ class TelegramChannel(ConnectedChannel):
             what, why = raw.get("update_id"), type(error).__name__
             _log.error("the channel %s dropped update %s, unreadable: %s", self.name, what, why)
             return None
-
-    async def _answer_button(self, number: str) -> None:
-        """Stop the button's clock."""
-        try:
-            await self._ask(methods.AnswerCallbackQuery(callback_query_id=number))
-        except DeliveryError as error:
-            self._log.info("the channel %s: a button was not answered: %s", self.name, error)
 
     # --- Send.
 
@@ -268,7 +262,7 @@ class TelegramChannel(ConnectedChannel):
                 return DeliveryError(f"the channel {self.name}: {why}", retry_after=CONFLICT)
             case exceptions.TelegramUnauthorizedError() | exceptions.TelegramNotFound():
                 why = f"Telegram refuses the token of the channel {self.name}; ask @BotFather for"
-                return TokenRefusedError(f"{why} the current one", retry_after=60.0)
+                return self._token_refused(f"{why} the current one")
             case _ if isinstance(error, _REFUSALS):
                 return DeliveryError(f"Telegram refuses the message: {said}", permanent=True)
             case exceptions.TelegramNetworkError() | OSError():
