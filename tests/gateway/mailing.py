@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from wick_graph import Agent
 from wick_graph.gateway.messages import InboundMessage
 from wick_graph.store import SqlSaver
 
@@ -31,6 +32,15 @@ def taken(saver: SqlSaver) -> list[InboundMessage]:
 def at(text: str) -> float:
     """A moment as seconds, of a text with its zone."""
     return datetime.fromisoformat(text).timestamp()
+
+
+def finder(**agents: Agent) -> Callable[[str, Mapping[str, Any]], Awaitable[Agent]]:
+    """What finds agents by name, for any origin."""
+
+    async def find(name: str, origin: Mapping[str, Any]) -> Agent:
+        return agents[name]
+
+    return find
 
 
 class Clock:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wick_graph import Agent
+from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.tools import message_tool
 from wick_graph.store import SqlSaver
 from wick_graph.store.mailbox import Mailbox
@@ -34,7 +35,9 @@ def main(folder: Path, how: str) -> None:
 
         box.queue = queued  # type: ignore[method-assign]  # the process dies behind its commit
         steps: list[Any] = [call("message", content="Half way"), "Done."]
-        agent = Agent("a", ScriptedModel(steps), store=store, tools=[message_tool(box, {})])
+        agent = Agent(
+            "a", ScriptedModel(steps), store=store, tools=[message_tool(Delivery(box, {}).put, {})]
+        )
         given = {"messages": [("user", "Go")], "origin": ORIGIN}
         agent.invoke(given, thread_id="t", idempotency_key="1")
         rows = box.outbox()

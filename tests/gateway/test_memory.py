@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from wick_graph import Agent
+from wick_graph.backends import Root
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.gateway import memory
 from wick_graph.gateway.memory import (
@@ -25,7 +26,6 @@ from wick_graph.gateway.memory import (
     MemoryStore,
     memory_tools,
     scope_folder,
-    work_folder,
 )
 from wick_graph.testing import ScriptedModel, call
 
@@ -169,14 +169,14 @@ def test_a_call_killed_before_its_write_is_made_up_for(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append_today("before")
-    replace = memory.Root.replace
+    replace = Root.replace
 
     def killed(root: Any, rel: str, data: bytes) -> None:
         if rel.endswith(".md"):
             raise KeyboardInterrupt
         replace(root, rel, data)
 
-    monkeypatch.setattr(memory.Root, "replace", killed)
+    monkeypatch.setattr(Root, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
         store.append_today("mine", "key")
     monkeypatch.undo()
@@ -355,11 +355,10 @@ def test_every_id_has_a_folder_of_its_own(tmp_path: Path) -> None:
         assert len(one.name) < 120
         assert one.name.isascii()
         one.mkdir(parents=True)
-    assert work_folder(tmp_path, person("a:b")).parent == scope_folder(tmp_path, person("a:b"))
 
 
 def test_the_workspace_is_the_owner_s_alone(tmp_path: Path) -> None:
-    assert scope_folder(tmp_path, OWNER) == work_folder(tmp_path, OWNER) == tmp_path
+    assert scope_folder(tmp_path, OWNER) == tmp_path
     others = [
         person(),
         group(),
@@ -371,7 +370,6 @@ def test_the_workspace_is_the_owner_s_alone(tmp_path: Path) -> None:
     ]
     for one in others:
         assert scope_folder(tmp_path, one).parent == tmp_path / ".people"
-        assert tmp_path / ".people" in work_folder(tmp_path, one).parents
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.engine.support import wild
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.config.gateway import ChannelConfig, LimitsConfig, RolesConfig
 from wick_graph.errors import ConfigError
-from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.gateway.people import (
     CODE_SECONDS,
     CODE_SIGNS,
@@ -70,7 +70,7 @@ def codes(facts: Mailbox, now: float = NOW) -> list[str]:
 
 
 def test_the_owner_and_those_who_are_named_have_their_roles(facts: Mailbox) -> None:
-    assert admit(message("1"), OWNED, facts, NOW) == Admission("owner")
+    assert admit(message("1"), OWNED, facts, NOW) == Admission("owner", owner=True)
     assert admit(message("2"), OWNED, facts, NOW) == Admission("user")
     assert facts.facts("") == {}
 
@@ -340,24 +340,14 @@ class World:
             model=self.model,
             tools=[
                 *self._tools(),
-                message_tool(self.mail(), {"mail": ChannelConfig(send_to=("x",))}),
+                message_tool(self.put, {"mail": ChannelConfig(send_to=("x",))}),
             ],
             hooks=[RoleHook(roles or RolesConfig()), *hooks, SummarizationHook()],
             store=self.saver,
         )
 
-    def mail(self) -> Any:
-        world = self
-
-        class Mail:
-            def queue(self, key: str, made: Any, *, turn: Any = None) -> bool:
-                world.ran.append(f"message to {made.channel}:{made.chat_id}")
-                return True
-
-            async def run(self, method: Any, *args: Any) -> Any:
-                return method(*args)
-
-        return Mail()
+    async def put(self, key: str, made: OutboundMessage, turn: str) -> None:
+        self.ran.append(f"message to {made.channel}:{made.chat_id}")
 
     def _tools(self) -> list[Any]:
         def made(name: str) -> Any:

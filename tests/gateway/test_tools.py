@@ -21,6 +21,7 @@ from tests.support.loopback import Loopback, http, loopback
 from wick_graph import Agent
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import StorageError
+from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.schedule import Scheduler
 from wick_graph.gateway.tools import (
     MAX_PAGE_BYTES,
@@ -67,7 +68,7 @@ def sent(saver: SqlSaver) -> list[tuple[str, str]]:
 
 
 def message(saver: SqlSaver, origin: Any = HERE, **args: Any) -> str:
-    tool = message_tool(saver.mailbox, CHANNELS)
+    tool = message_tool(Delivery(saver.mailbox, {}).put, CHANNELS)
     return ask([tool], wild("message", **{"content": "Hi", **args}), origin=origin)[0]
 
 
@@ -144,14 +145,14 @@ def test_a_mailbox_that_fails_is_said(saver: SqlSaver, monkeypatch: pytest.Monke
 
 
 def test_calls_of_one_reply_are_messages_of_their_own(saver: SqlSaver) -> None:
-    tool = message_tool(saver.mailbox, CHANNELS)
+    tool = message_tool(Delivery(saver.mailbox, {}).put, CHANNELS)
     both = calls(("message", {"content": "One"}), ("message", {"content": "One"}))
     ask([tool], both, store=saver)
     assert sent(saver) == [("telegram:7", "One")] * 2
 
 
 def test_a_message_of_a_sub_agent_goes_to_the_chat_of_its_parent(saver: SqlSaver) -> None:
-    tool = message_tool(saver.mailbox, CHANNELS)
+    tool = message_tool(Delivery(saver.mailbox, {}).put, CHANNELS)
     steps = [wild("message", content="From below"), "Ok."]
     child = Agent("child", ScriptedModel(steps), store=saver, tools=[tool])
     below = delegation({"child": Subagent(child, "Does it")})

@@ -18,7 +18,7 @@ from wick_graph.backends.root import Root
 from wick_graph.config import load_config
 from wick_graph.config.schema import Additions
 from wick_graph.errors import ConfigError, RefusedError, ToolError
-from wick_graph.gateway.memory import Memories, MemoryStore, memory_tools, work_folder
+from wick_graph.gateway.memory import Memories, MemoryStore, memory_tools, scope_folder
 from wick_graph.gateway.workspace import BOOTSTRAP, HEARTBEAT, WorkspaceHook, protected
 from wick_graph.hooks import FilesystemHook
 from wick_graph.hooks.approvals import Reject
@@ -40,7 +40,7 @@ def ws(open_path: Path) -> Path:
     folder.mkdir()
     MemoryStore(folder, clock=Clock()).append_today(CANARY)
     MemoryStore(folder).write_long_term(CANARY)
-    MemoryStore(work_folder(folder, person()).parent).write_long_term(CANARY)
+    MemoryStore(scope_folder(folder, person())).write_long_term(CANARY)
     (folder / "notes.md").write_text("a note\n")
     (folder / "memory.txt").write_text("not hidden\n")
     give(folder)
@@ -124,8 +124,8 @@ def test_a_folder_that_comes_later_is_hidden_too(open_path: Path) -> None:
 
 
 def test_a_person_s_own_folder_is_not_hidden_from_them(ws: Path) -> None:
-    folder = work_folder(ws, person())
-    folder.mkdir()
+    folder = scope_folder(ws, person()) / "files"
+    folder.mkdir(parents=True)
     said = results(
         folder,
         call("write_file", path="a.md", content="mine"),
@@ -203,11 +203,12 @@ def test_without_mounts_a_workspace_is_refused_to_commands(
 def test_landlock_keeps_commands_of_a_folder_in_the_workspace_from_memory(
     ws: Path, request: pytest.FixtureRequest
 ) -> None:
-    """People work in `files/` beside their memory; an owner can do the same."""
-    (ws / "files").mkdir()
-    work_folder(ws, person()).mkdir()
+    """An owner's agent that runs commands works in a folder beside the memory."""
+    folders = (ws / "files", scope_folder(ws, person()) / "files")
+    for folder in folders:
+        folder.mkdir(parents=True)
     give(ws)
-    for folder in (ws / "files", work_folder(ws, person())):
+    for folder in folders:
         with backend_at("landlock", folder, request, rules=protected(ws)) as fs:
             for path in (ws, folder.parent):
                 done = fs.exec(

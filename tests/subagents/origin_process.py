@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tests.gateway.mailing import finder
 from tests.subagents.process import call, effects
 from wick_graph import Agent, tool
 from wick_graph.gateway.announcements import TaskWatch
@@ -72,7 +73,7 @@ def _background(folder: Path, store: SqlSaver, below: Any, how: str) -> None:
     if how == "begin":
         boss.invoke({"messages": [("user", "Go")], "origin": ORIGIN}, thread_id="th_boss")
     else:
-        asyncio.run(watch.announce_unseen({"boss": boss}))
+        asyncio.run(watch.announce_unseen(finder(boss=boss)))
     assert told.wait(60)  # in the first process the task kills it
     tasks.close()
     (row,) = store.mailbox.inbox()

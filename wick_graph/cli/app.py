@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wick_graph.cli import config, debug, export, graph, init, output, run, serve, threads
+from wick_graph.cli import config, debug, export, gateway, graph, init, output, run, serve, threads
 from wick_graph.cli.chat import chat
 from wick_graph.cli.export import journal
 from wick_graph.cli.graph import hooks
@@ -51,6 +51,8 @@ app.add_typer(threads.app, name="threads")
 app.command("serve")(serve.serve)
 
 app.command("mcp")(mcp)
+
+app.add_typer(gateway.app, name="gateway")
 
 app.add_typer(tools_app, name="tools")
 

@@ -15,6 +15,7 @@ import typer
 
 from wick_graph import langgraph_config
 from wick_graph.cli import output, watch
+from wick_graph.cli.gateway import SESSION, converse, refuse_with_session
 from wick_graph.cli.output import terminable
 from wick_graph.cli.select import (
     DEFAULT_FILE,
@@ -264,6 +265,7 @@ def run(
     words: Annotated[list[str], _TEXT],
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     thread: Annotated[str | None, THREAD] = None,
+    session: Annotated[str | None, SESSION] = None,
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
@@ -282,6 +284,10 @@ def run(
 
     thread_id = checked_thread_id(thread)
     named, words = _target(words)
+    if session is not None:
+        refuse_with_session(named, thread, as_json=as_json)
+        converse(config, session, _read(" ".join(words)), model=model, trust=trust)
+        return
     with load_trusted(config, model=model, trust=trust) as agents:
         if target() is None:
             agent_id, text = _split(words, agents.config)

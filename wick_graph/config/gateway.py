@@ -64,6 +64,8 @@ class HeartbeatConfig(Block):
 
     every: Duration = 1800.0
     """Seconds between two beats, at least five minutes."""
+    first: Duration = 60.0
+    """Seconds from the start to the first beat."""
     agent: Text | None = None
     """The agent that is asked; the gateway's own by default."""
     model: Text | None = None

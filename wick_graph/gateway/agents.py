@@ -59,6 +59,15 @@ class OriginAgents:
         self._root.watcher = watcher
         self._views[("", self._model)] = self._root
 
+    def check(self) -> None:
+        """Build the owner's agents, so that mistakes show at the start.
+
+        Raises:
+            ConfigError: One cannot be built.
+        """
+        for agent_id in self._file.agents:
+            self._made["", self._model, agent_id] = self._root[agent_id]
+
     def name_of(self, agent_id: str | None) -> str:
         """Return the id of an agent; without one, that of the file's default agent.
 

@@ -140,10 +140,11 @@ class Conversations:
             turn = _Turn(rows[:1], [first])
             await self._settle(turn, await self._command(word, turn))
             return
-        now = rows
+        now, drops = rows, []
         if self.busy_of(rows[0]) == "collect":
-            now = await self._batch(rows)
-        await self._turn(now)
+            now, drops = await self._batch(rows), [_batch_key(rows[0])]
+        messages = [InboundMessage.from_json(row.message) for row in now]
+        await self._answer(_Turn(now, messages, drops))
         if later := rows[len(now) :]:
             await self.handle(later)
 
@@ -151,16 +152,13 @@ class Conversations:
         """Return the messages of a turn: those with which it began, if it began before a crash."""
         keys = [row.key for row in rows]
         known = await self._mailbox.run(
-            self._mailbox.change_fact, f"batch/{keys[0]}", lambda known: known or keys
+            self._mailbox.change_fact, _batch_key(rows[0]), lambda known: known or keys
         )
         return [row for row in rows if row.key in known]
 
     # --- a turn
 
-    async def _turn(self, rows: list[Received]) -> None:
-        turn = _Turn(rows, [InboundMessage.from_json(row.message) for row in rows])
-        if len(rows) > 1:
-            turn.drops.append(f"batch/{rows[0].key}")
+    async def _answer(self, turn: _Turn) -> None:
         result, text = None, ""
         try:
             agent = await self._agent(turn.last, turn.origin)
@@ -436,6 +434,10 @@ async def _resumed(agent: Agent, thread: str, answer: Mapping[str, Any]) -> Resu
 
 def _at(thread: str) -> Any:
     return langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
+
+
+def _batch_key(row: Received) -> str:
+    return f"batch/{row.key}"
 
 
 def _asked_key(thread: str) -> str:

@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from wick_graph.config import AgentsFile
 from wick_graph.config.schema import Additions
-from wick_graph.errors import ConfigError, StorageError, WickError
+from wick_graph.errors import StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents
 from wick_graph.gateway.announcements import TaskWatch
 from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
@@ -72,6 +72,7 @@ class Gateway:
     Args:
         file: The configuration.
         channels: Instead of those that it names.
+        more: Channels besides.
         model: A model to use instead of those in the file.
         alone: Take the messages of one session only, and run no jobs: for a terminal beside a
             gateway that runs.
@@ -88,6 +89,7 @@ class Gateway:
         file: AgentsFile,
         *,
         channels: Mapping[str, Channel] | None = None,
+        more: Iterable[Channel] = (),
         model: str | None = None,
         alone: str = "",
         clock: Callable[[], float] = time.time,
@@ -100,7 +102,9 @@ class Gateway:
         self._zone: Final = zone_of(config.timezone)
         for name, described in file.channels.items():
             check_people(name, described)
-        made = channels or {name: make_channel(name, one) for name, one in file.channels.items()}
+        if channels is None:
+            channels = {name: make_channel(name, one) for name, one in file.channels.items()}
+        made = {**channels, **{one.name: one for one in more}}
         self.channels: Final[Mapping[str, Channel]] = made
         self.workspace.mkdir(parents=True, exist_ok=True)
         ttl = {"": OTHERS_TTL, **dict.fromkeys(["cli", *file.channels, *made], "never")}
@@ -167,6 +171,7 @@ class Gateway:
         """
         started: list[Channel] = []
         try:
+            await asyncio.to_thread(self.agents.check)
             await self.mailbox.run(self.mailbox.note_alive)
             for name, channel in self.channels.items():
                 if isinstance(channel, PublishingChannel):
@@ -298,16 +303,3 @@ class Gateway:
         if fact != self._last_chat:
             await self.mailbox.run(self.mailbox.put_fact, LAST_CHAT, fact)
             self._last_chat = fact
-
-
-def must_have_channels(file: AgentsFile) -> None:
-    """Check that a file has something for a gateway to do.
-
-    Raises:
-        ConfigError: It names no channel.
-    """
-    if not file.channels:
-        raise ConfigError(
-            "no channel is configured; add channels: to agents.yaml, or chat in this terminal with "
-            "--chat, or see what it does with --demo"
-        )

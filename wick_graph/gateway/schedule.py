@@ -170,8 +170,6 @@ def due(job: Job, after: float, watched: float, now: float) -> list[float]:
 # --- Heartbeats.
 
 
-FIRST_BEAT_SECONDS: Final = 60.0
-
 MAX_HEARTBEAT_CHARS: Final = 20_000
 
 SILENT: Final = "HEARTBEAT_OK"
@@ -308,7 +306,8 @@ class Scheduler:
     ) -> None:
         self._mailbox, self._receive, self._clock, self._wait = mailbox, receive, clock, wait
         self._zone: Final = zone_of(timezone)
-        self._jobs: Final = [_configured(name, one, self._zone) for name, one in jobs.items()]
+        self._jobs: Final = jobs
+        jobs_of(jobs, {}, timezone)  # its errors come now
         self._heartbeat: Final = heartbeat
         hours = heartbeat and heartbeat.active_hours
         self._hours: Final = hours_of(hours) if hours else None
@@ -339,7 +338,10 @@ class Scheduler:
         """Hand over what is due now, and return when the next is due."""
         now = self._clock()
         if self._watched is None:
-            self._watched, self._beat = now, now + FIRST_BEAT_SECONDS
+            self._watched, self._beat = (
+                now,
+                now + (self._heartbeat.first or 0.0 if self._heartbeat else 0.0),
+            )
         seen = await self._mailbox.run(self._mailbox.facts, "cron-last/")
         upcoming = [await self._look_at(job, seen, now) for job in await self._all_jobs()]
         if self._heartbeat is not None:
@@ -349,13 +351,7 @@ class Scheduler:
 
     async def _all_jobs(self) -> list[Job]:
         made = await self._mailbox.run(self._mailbox.facts, "cron/")
-        jobs = [*self._jobs]
-        for key, fact in made.items():
-            try:
-                jobs.append(job_of(key.removeprefix("cron/"), fact, self._zone))
-            except (WickError, ValueError, KeyError, TypeError) as error:
-                _log.warning("the job %s cannot be read and does not run: %s", key, error)
-        return jobs
+        return jobs_of(self._jobs, made, self._zone.key)
 
     async def _look_at(self, job: Job, seen: Mapping[str, Any], now: float) -> float:
         """Hand over a job's times that are due; return its next one."""
@@ -422,6 +418,29 @@ def job_of(name: str, fact: Mapping[str, Any], zone: ZoneInfo) -> Job:
     """Make a job of the fact that a chat has left."""
     config = CronConfig.model_validate(fact["job"])
     return Job(name, config, zone, float(fact["made"]), fact["origin"])
+
+
+def jobs_of(
+    configured: Mapping[str, CronConfig], made: Mapping[str, Any], timezone: str
+) -> list[Job]:
+    """Return the jobs of the configuration and those that chats have made.
+
+    Args:
+        configured: The jobs of the configuration, by name.
+        made: The facts of chats' jobs; one that cannot be read is logged and left out.
+        timezone: The zone of jobs without one.
+
+    Raises:
+        ConfigError: A job of the configuration, or the zone, is invalid.
+    """
+    zone = zone_of(timezone)
+    jobs = [_configured(name, one, zone) for name, one in configured.items()]
+    for key, fact in made.items():
+        try:
+            jobs.append(job_of(key.removeprefix("cron/"), fact, zone))
+        except (WickError, ValueError, KeyError, TypeError) as error:
+            _log.warning("the job %s cannot be read and does not run: %s", key, error)
+    return jobs
 
 
 def _configured(name: str, config: CronConfig, zone: ZoneInfo) -> Job:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from langchain_core.messages import HumanMessage
 
+from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import WickError
 from wick_graph.gateway.announcements import for_model
 from wick_graph.gateway.messages import InboundMessage
@@ -99,4 +100,4 @@ def _picture(path: Path) -> dict[str, Any] | None:
 def failure(error: BaseException) -> str:
     """Return the answer to a person whose turn failed; only our own errors are told in full."""
     told = str(error) if isinstance(error, WickError) else f"an error of {type(error).__name__}"
-    return f"Error processing message: {told}"
+    return f"Error processing message: {REDACTOR.text(told)}"
