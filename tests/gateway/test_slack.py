@@ -25,12 +25,15 @@ from tests.gateway.fake_slack import (
     fake_slack,
     refused,
 )
+from tests.gateway.mailing import receiver, taken
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import ConfigError, RefusedError, StorageError, ToolError
 from wick_graph.gateway.channels import slack as module
+from wick_graph.gateway.channels.connected import CHATS
 from wick_graph.gateway.channels.protocol import FetchingChannel
 from wick_graph.gateway.channels.slack import CONFLICT, HEARTBEAT, SlackChannel, as_text, incoming
-from wick_graph.gateway.messages import DeliveryError, OutboundMessage
+from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.store import SqlSaver
 
 
 class Desk:
@@ -186,6 +189,44 @@ async def test_a_conversation_that_cannot_be_read_does_not_hide_the_others(
         assert await desk.texts(1) == ["on"]
 
 
+async def test_what_was_stored_before_a_kill_comes_again_and_is_known(
+    fake: FakeSlack, tmp_path: Path
+) -> None:
+    saver = SqlSaver.from_url(f"sqlite:///{tmp_path / 'threads.db'}")
+    made = fake.keep(fake.message("once"))
+    desk, killed = Desk(fake), asyncio.Event()
+
+    async def store_and_hang(message: InboundMessage) -> None:
+        await receiver(saver)(message)
+        killed.set()
+        await asyncio.Event().wait()
+
+    await desk.channel.start(store_and_hang)
+    await asyncio.wait_for(killed.wait(), LONG)
+    await desk.channel.stop()
+    again = Desk(fake)
+    await again.channel.start(receiver(saver))
+    await asyncio.wait_for(fake.hellos.get(), LONG)
+    await asyncio.wait_for(fake.hellos.get(), LONG)
+    number = await fake.event({**made, "channel": DIRECT})
+    await again.confirmed(number)
+    assert [one.content for one in taken(saver)] == ["once"]
+    await again.channel.stop()
+    saver.close()
+
+
+async def test_the_chats_that_are_read_first_are_direct_and_few(fake: FakeSlack) -> None:
+    fake.history = {**{f"C0{n}": [] for n in range(60)}, "D0LAST": []}
+    async with desk_of(fake) as desk:
+        async with asyncio.timeout(LONG):
+            while len(fake.calls) < 3 + CHATS:
+                await asyncio.sleep(0)
+        await fake.say("live")
+        assert await desk.texts(1) == ["live"]
+    read = [data["channel"] for name, data in fake.calls if name == "conversations.history"]
+    assert (len(read), read[0]) == (CHATS, "D0LAST")
+
+
 async def test_slacks_wish_to_connect_again_is_followed_at_once(desk: Desk) -> None:
     await desk.fake.frame({"type": "disconnect", "reason": "refresh_requested"})
     await asyncio.wait_for(desk.fake.hellos.get(), LONG)
@@ -208,7 +249,10 @@ async def test_another_process_with_the_token_is_said_and_waited_for(fake: FakeS
     fake.others = 1
     async with desk_of(fake) as desk:
         said = await desk.sick()
-        assert "another process is connected with the app token of channels.slack; stop" in said
+        assert "another connection with the app token of channels.slack" in said
+        assert "stop one of the two" in said
+        assert await desk.sleeps.end(lambda s: True) == 5
+        await asyncio.wait_for(fake.hellos.get(), LONG)
         fake.others = 0
         assert CONFLICT <= await desk.sleeps.end(lambda s: True) <= 2 * CONFLICT
         await desk.well()

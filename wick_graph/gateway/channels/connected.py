@@ -26,8 +26,8 @@ UPLOAD: Final = 300.0
 HISTORY: Final = 24 * 3600.0
 """Seconds that a new connection looks back; the inbox remembers ids for longer."""
 
-MESSAGES: Final = 100
-"""Messages of a chat, and chats, that a new connection looks at."""
+CHATS, MESSAGES = 40, 100
+"""Chats, and messages of each, that a new connection looks at: what comes meanwhile waits."""
 
 MARKS: Final = re.compile(
     r"^```([\w+#-]{0,20})\n(.*?)\n?^```[ ]*$|`([^`\n]+)`|\*\*(\S(?:[^*\n]*\S)?)\*\*",

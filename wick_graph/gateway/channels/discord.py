@@ -90,7 +90,7 @@ class DiscordChannel(ConnectedChannel):
             raise ConfigError(str(self._refused()))
         self._client: _Client | None = None
         self._live, self._me = False, 0
-        self._direct: deque[int] = deque(maxlen=connected.MESSAGES)
+        self._direct: deque[int] = deque(maxlen=connected.CHATS)
         """Direct chats that were seen since the start."""
         self._nonces: deque[str] = deque(maxlen=1000)
 
@@ -208,7 +208,7 @@ class DiscordChannel(ConnectedChannel):
             *(partial(client.fetch_channel, one) for one in (*self._channels, *self._direct)),
         ]
         read = {0}
-        for chat in chats[: connected.MESSAGES]:
+        for chat in chats[: connected.CHATS]:
             try:
                 place = await self._patiently(chat)
                 found = (

@@ -119,9 +119,10 @@ class SlackChannel(ConnectedChannel):
     async def _listen(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         hello = await self._call(socket.receive_json())
         if int(hello.get("num_connections") or 1) > 1:
-            said = f"another process is connected with the app token of channels.{self.name}; stop"
-            wait = CONFLICT * (1 + random.random())  # two that begin at once must not do so forever
-            raise DeliveryError(f"{said} one of the two", retry_after=wait)
+            said = f"Slack has another connection with the app token of channels.{self.name}; if"
+            # it may be the one before; and two that begin at once must not do so forever
+            wait = CONFLICT * (1 + random.random()) if self._failed else 5.0
+            raise DeliveryError(f"{said} a process holds it, stop one of the two", retry_after=wait)
         self._well()
         self._jobs.put_nowait(self._read_history)
         while (frame := await socket.receive()).type is aiohttp.WSMsgType.TEXT:
@@ -172,10 +173,11 @@ class SlackChannel(ConnectedChannel):
         listing = partial(self._web.users_conversations, types=kinds, limit=most)
         try:
             chats = [str(chat["id"]) for chat in (await self._patiently(listing))["channels"]]
+            chats.sort(key=lambda chat: (chat[0] != "D", chat not in self._channels))
         except DeliveryError as error:
             self._log.warning("the channel %s cannot look back: %s", self.name, error)
             return
-        for chat in chats:
+        for chat in chats[: connected.CHATS]:
             try:
                 found = await self._past(chat, oldest)
             except DeliveryError as error:
