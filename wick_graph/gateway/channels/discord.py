@@ -241,12 +241,12 @@ class DiscordChannel(ConnectedChannel):
             )
         if message.buttons:
             more["view"] = _view(message.buttons)
-        if message.media:
-            path, name = files.file_to_send(message.media[0])
-            more["file"] = discord.File(path, filename=name)
+        media = [files.file_to_send(path) for path in message.media[:1]]
         nonce = "wick-" + sha256(key.encode("utf-8", "replace")).hexdigest()[:20]
         self._nonces.append(nonce)
         async with self._connected() as client:
+            for path, name in media:
+                more["file"] = discord.File(path, filename=name)
             call = client.get_partial_messageable(to).send(
                 text,
                 nonce=nonce,
