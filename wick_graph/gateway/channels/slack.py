@@ -220,7 +220,7 @@ class SlackChannel(ConnectedChannel):
         if message.media:
             path, name = files.file_to_send(message.media[0])
             upload = self._web.files_upload_v2(
-                file=path, filename=name, title=name, initial_comment=text or None, **to
+                file=str(path), filename=name, title=name, initial_comment=text or None, **to
             )
             await self._call(upload, connected.UPLOAD)
             return ""
