@@ -354,7 +354,13 @@ def every_block() -> list[Block]:
     return [b for d in DOCUMENTS for b in blocks_of(d.read_text(encoding="utf-8"), d.name)]
 
 
-TOKENS = dict.fromkeys(("TICKETS_TOKEN", "TELEGRAM_TOKEN", "HOOK_TOKEN", "HOOK_SECRET"), "t")
+TOKENS = dict.fromkeys(
+    [
+        *("TICKETS_TOKEN", "TELEGRAM_TOKEN", "HOOK_TOKEN", "HOOK_SECRET"),
+        *("DISCORD_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"),
+    ],
+    "t",
+)
 PARTS = [block for block in every_block() if block.language == "yaml"]
 
 

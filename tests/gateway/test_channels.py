@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.gateway.fake_telegram import TOKEN
 from wick_graph.config.gateway import ChannelConfig
@@ -19,7 +22,9 @@ from wick_graph.gateway.channels.protocol import Channel, FetchingChannel
 from wick_graph.gateway.channels.registry import make_channel
 from wick_graph.gateway.channels.telegram import TelegramChannel
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
+from wick_graph.gateway.people import check_people
 
+ROOT = Path(__file__).resolve().parents[2]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqrTwjU"
 
 
@@ -43,7 +48,7 @@ def test_a_channels_name_is_its_type_unless_it_says_another() -> None:
     ("name", "given", "said"),
     [
         ("telegramm", {}, "did you mean telegram"),
-        ("irc", {}, "use one of http, telegram"),
+        ("irc", {}, "use one of discord, http, slack, telegram"),
         ("x", {"type": "htpp"}, "did you mean http"),
         ("cli", {"type": "http"}, "reserved"),
         ("system", {"type": "http"}, "reserved"),
@@ -67,7 +72,12 @@ def test_a_channel_that_cannot_be_made_says_why(
 
 @pytest.mark.parametrize(
     ("kind", "library", "extra"),
-    [("telegram", "aiogram", "telegram"), ("http", "uvicorn", "server")],
+    [
+        ("telegram", "aiogram", "telegram"),
+        ("http", "uvicorn", "server"),
+        ("discord", "discord", "discord"),
+        ("slack", "slack_sdk", "slack"),
+    ],
 )
 def test_a_missing_package_is_said_with_the_command_that_installs_it(
     kind: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
@@ -83,10 +93,27 @@ def test_a_missing_package_is_said_with_the_command_that_installs_it(
 def test_the_libraries_are_loaded_only_with_their_channel() -> None:
     code = (
         "import sys, wick_graph.gateway.channels.registry, wick_graph.gateway.channels.cli\n"
-        "print([name for name in ('aiogram', 'aiohttp', 'uvicorn') if name in sys.modules])"
+        "names = ('aiogram', 'aiohttp', 'discord', 'slack_sdk', 'uvicorn')\n"
+        "print([name for name in names if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_blocks_that_the_page_shows_make_channels() -> None:
+    page = (ROOT / "docs/how-to/gateway-channels.md").read_text(encoding="utf-8")
+    values = {
+        "TELEGRAM_TOKEN": TOKEN, "HOOK_SECRET": SECRET, "HOOK_TOKEN": "reader",
+        "DISCORD_TOKEN": "a-token-of-a-bot-that-is-long", "SLACK_BOT_TOKEN": "xoxb-12345678",
+        "SLACK_APP_TOKEN": "xapp-12345678",
+    }  # fmt: skip
+    made = set()
+    for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
+        text = re.sub(r"\$\{(\w+)\}", lambda found: values.get(found[1], "x" * 40), block)
+        for name, given in yaml.safe_load(text)["channels"].items():
+            check_people(name, config(**given))
+            made.add(make_channel(name, config(**given)).name)
+    assert made >= {"telegram", "discord", "slack", "hook"}
 
 
 def make_cli(name: str, given: ChannelConfig) -> CliChannel:

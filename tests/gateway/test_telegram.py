@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from aiogram.types import Update
 
+from tests.gateway.channel_parts import LONG, Inbox, Sleeps, back_off, everything
 from tests.gateway.fake_telegram import (
     SECRET,
     TOKEN,
@@ -23,57 +23,10 @@ from tests.gateway.fake_telegram import (
 )
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import ConfigError, DeliveryError, RefusedError, StorageError, ToolError
+from wick_graph.gateway.channels.connected import STALLED
 from wick_graph.gateway.channels.protocol import Channel
-from wick_graph.gateway.channels.telegram import STALLED, TelegramChannel, as_html, incoming
+from wick_graph.gateway.channels.telegram import TelegramChannel, as_html, incoming
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
-
-LONG = 60.0
-"""Seconds that a slow machine may need; no test waits for them."""
-
-
-class Sleeps:
-    """Time that passes only if the test says so."""
-
-    def __init__(self) -> None:
-        self.asked: list[float] = []
-        self.began: asyncio.Queue[tuple[float, asyncio.Event]] = asyncio.Queue()
-
-    async def __call__(self, seconds: float) -> None:
-        self.asked.append(seconds)
-        over = asyncio.Event()
-        self.began.put_nowait((seconds, over))
-        await over.wait()
-
-    async def end(self, wanted: Callable[[float], bool]) -> float:
-        """Wait until something sleeps for such a time, and end it."""
-        while True:
-            seconds, over = await asyncio.wait_for(self.began.get(), LONG)
-            if wanted(seconds):
-                over.set()
-                return seconds
-
-
-def back_off(seconds: float) -> bool:
-    return seconds != STALLED
-
-
-class Inbox:
-    """Takes messages; raises what the test wants instead."""
-
-    def __init__(self) -> None:
-        self.got: asyncio.Queue[InboundMessage] = asyncio.Queue()
-        self.failures: list[Exception] = []
-        self.before: Callable[[], Awaitable[None]] | None = None
-
-    async def __call__(self, message: InboundMessage) -> None:
-        if self.before is not None:
-            await self.before()
-        if self.failures:
-            raise self.failures.pop(0)
-        self.got.put_nowait(message)
-
-    async def next(self) -> InboundMessage:
-        return await asyncio.wait_for(self.got.get(), LONG)
 
 
 class Desk:
@@ -363,7 +316,7 @@ def test_bots_groups_topics_and_replies_say_so() -> None:
     assert read(message={**message_of(9, -7, 1, text="x"), "from": bot}).metadata["bot"] is True
     assert "bot" not in read(message=message_of(7, 7, 1, text="x")).metadata
     assert read(message=message_of(7, -7, 1, text="x")).metadata["group"] is True
-    assert "group" not in read(message=message_of(7, 7, 1, text="x")).metadata
+    assert read(message=message_of(7, 7, 1, text="x")).metadata["group"] is False
     topic = read(message=message_of(7, -7, 1, text="x", message_thread_id=3, is_topic_message=True))
     assert topic.key == "telegram:-7:3"
     thread = read(message=message_of(7, -7, 1, text="x", message_thread_id=3))
@@ -683,17 +636,6 @@ async def test_a_file_that_is_gone_is_said_without_the_token(
 
 
 # --- The token.
-
-
-def everything(error: BaseException | None) -> str:
-    """All texts of an error, its causes and contexts, shown and hidden."""
-    found, seen = "", set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        found += "".join(traceback.format_exception(error)) + repr(error) + repr(vars(error))
-        found += everything(error.__cause__)
-        error = error.__context__
-    return found
 
 
 @pytest.mark.parametrize("method", ["sendMessage", "getUpdates", "getMe"])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
+
 from wick_graph.backends.root import Root
-from wick_graph.errors import RefusedError
+from wick_graph.errors import ConfigError, DeliveryError, RefusedError, ToolError
+from wick_graph.web.addresses import Target
 
 _LONGEST: Final = 80
 
@@ -26,6 +29,9 @@ _BEGINS: Final = {
     "image/webp": re.compile(rb"RIFF....WEBP", re.DOTALL),
 }
 """How files of these types begin; they are what models are shown."""
+
+_SECONDS: Final = 300.0
+"""How long a download may take."""
 
 
 def safe_name(name: str) -> str:
@@ -90,5 +96,84 @@ async def _write(
 
 def too_large(attachment: Mapping[str, Any], most: int) -> str:
     """Say that a file is too large."""
-    name = safe_name(str(attachment.get("name") or ""))
-    return f"the file {name} has more than {most} bytes; send a smaller one"
+    return f"{_named(attachment)} has more than {most} bytes; send a smaller one"
+
+
+async def download(
+    url: str,
+    origins: Collection[str],
+    attachment: Mapping[str, Any],
+    folder: Path,
+    most: int,
+    headers: Mapping[str, str] | None = None,
+) -> Path:
+    """Download a file from one of some origins, and store it; follow no redirect.
+
+    Raises:
+        RefusedError: It is elsewhere, too large, or of another type than it says.
+        ToolError: It cannot be downloaded or stored.
+    """
+    if int(attachment.get("size") or 0) > most:
+        raise RefusedError(too_large(attachment, most))
+    try:
+        known = Target.parse(url).origin in origins
+    except ConfigError:
+        known = False
+    if not known:
+        raise RefusedError(f"{_named(attachment)} is on no host of the platform; upload it there")
+    try:
+        async with (
+            httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client,
+            client.stream("GET", url, headers=dict(headers or {})) as answer,
+        ):
+            kind = answer.headers.get("content-type", "")
+            page = kind.startswith("text/html") and "html" not in str(attachment.get("type"))
+            if answer.status_code == 200 and not page:
+                return await store(_chunks(answer), attachment, folder, most)
+            why = "the answer is a page" if page else f"HTTP {answer.status_code}"
+    except ToolError:
+        raise
+    except Exception as error:  # it refers to the request, with the token
+        why = type(error).__name__
+    raise not_fetched(attachment, why)
+
+
+async def _chunks(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+    async for chunk in answer.aiter_bytes():
+        yield chunk
+
+
+def not_fetched(attachment: Mapping[str, Any], why: str) -> ToolError:
+    """Say that a file cannot be downloaded."""
+    return ToolError(f"{_named(attachment)} cannot be downloaded ({why}); ask to send it again")
+
+
+def attachment(
+    number: str, name: str, size: int, mime: str, *, voice: bool = False
+) -> dict[str, Any]:
+    """Describe what a message carries; the name is made safe, size and type are claims."""
+    mime = mime.partition(";")[0].strip()
+    first = {"image": "photo", "audio": "audio", "video": "video"}.get(mime.partition("/")[0])
+    kind = "voice" if voice else first or "document"
+    return {"id": number, "kind": kind, "name": safe_name(name), "size": size, "type": mime}
+
+
+def file_to_send(path: str) -> tuple[Path, str]:
+    """Return a file that shall be sent, and its safe name.
+
+    Raises:
+        DeliveryError: It is missing or empty.
+    """
+    file = Path(path)
+    try:
+        size = file.stat().st_size if file.is_file() else 0
+    except (OSError, ValueError):
+        size = 0
+    if not size:
+        said = f"the file {safe_name(file.name)} is missing or empty; name another"
+        raise DeliveryError(said, permanent=True)
+    return file, safe_name(file.name)
+
+
+def _named(attachment: Mapping[str, Any]) -> str:
+    return f"the file {safe_name(str(attachment.get('name') or ''))}"

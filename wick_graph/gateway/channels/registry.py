@@ -23,7 +23,9 @@ GROUP: Final = "wick_graph.channels"
 _HERE: Final = "wick_graph.gateway.channels"
 
 _BUILT_IN: Final = {
+    "discord": (f"{_HERE}.discord", "DiscordChannel", ("discord", "aiohttp"), "discord"),
     "http": (f"{_HERE}.http", "HttpChannel", ("starlette", "uvicorn"), "server"),
+    "slack": (f"{_HERE}.slack", "SlackChannel", ("slack_sdk", "aiohttp"), "slack"),
     "telegram": (f"{_HERE}.telegram", "TelegramChannel", ("aiogram", "aiohttp"), "telegram"),
 }
 """By type: module, class, the libraries that it needs, and the extra that brings them."""

@@ -6,7 +6,7 @@ import asyncio
 import html
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -21,32 +21,33 @@ from pydantic import field_validator
 from wick_graph.config.fields import Block, Text
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, DeliveryError, RefusedError, ToolError, describe
-from wick_graph.gateway.channels.files import safe_name, store, too_large
-from wick_graph.gateway.channels.protocol import Receive
+from wick_graph.errors import ConfigError, DeliveryError, RefusedError, ToolError
+from wick_graph.gateway.channels.connected import (
+    CALL,
+    MARKS,
+    STALLED,
+    UPLOAD,
+    ConnectedChannel,
+    Sleep,
+    safe_base,
+    sendable,
+)
+from wick_graph.gateway.channels.files import file_to_send, not_fetched, safe_name, store, too_large
 from wick_graph.gateway.channels.registry import read_options
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
-from wick_graph.web.addresses import Target
 
 POLL: Final = 30
 """Seconds that Telegram may hold a poll open."""
 
-STALLED: Final = 45.0
-"""Seconds after which a poll without an answer counts as stalled, and is asked again."""
-
 CONFLICT: Final = 30.0
 """Seconds to the next poll if another process polls with the same token."""
 
-_CALL, _UPLOAD, _MOST_WAIT = 30, 300, 30.0  # seconds
+_CALL, _UPLOAD = int(CALL), int(UPLOAD)
 _MOST_PHOTO: Final = 10 * 1024 * 1024
 _PHOTOS: Final = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 _POSTS: Final = ["message", "edited_message", "channel_post", "edited_channel_post"]
 _CHAT: Final = re.compile(r"(-?[0-9]{1,20})(?::([0-9]{1,20}))?")
 _NATIVE: Final = re.compile(r"(-?[0-9]+):([0-9]+)(?::.*)?")
-_MARKS: Final = re.compile(
-    r"^```([\w+#-]{0,20})\n(.*?)\n?^```[ ]*$|`([^`\n]+)`|\*\*(\S(?:[^*\n]*\S)?)\*\*",
-    re.MULTILINE | re.DOTALL,
-)
 _DESCRIBED: Final = ("sticker", "location", "contact", "poll", "dice", "story", "checklist")
 _REFUSALS: Final = (
     *(exceptions.TelegramBadRequest, exceptions.TelegramForbiddenError),
@@ -63,15 +64,7 @@ class TelegramOptions(Block):
     base_url: Text = "https://api.telegram.org"
     """Where the Bot API is; `http` only on this machine."""
 
-    @field_validator("base_url")
-    @classmethod
-    def _is_safe(cls, url: str) -> str:
-        target = Target.parse(url)
-        if set("{}?") & set(url):
-            raise ValueError("base_url has braces or a query; write https://host")
-        if target.scheme == "http" and target.host not in ("127.0.0.1", "::1", "localhost"):
-            raise ValueError("base_url would send the token unencrypted; use https")
-        return url
+    _is_safe = field_validator("base_url")(safe_base)
 
 
 class _RawUpdates(methods.GetUpdates):
@@ -80,7 +73,7 @@ class _RawUpdates(methods.GetUpdates):
     __returning__ = list[dict[str, Any]]
 
 
-class TelegramChannel:
+class TelegramChannel(ConnectedChannel):
     """A bot of Telegram.
 
     Args:
@@ -96,13 +89,8 @@ class TelegramChannel:
     caption = 1024
     idempotent = False
 
-    def __init__(
-        self,
-        name: str,
-        config: ChannelConfig,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, name: str, config: ChannelConfig, *, sleep: Sleep = asyncio.sleep) -> None:
+        super().__init__(name, sleep)
         options = read_options(TelegramOptions, name, config.options)
         token = config.token.get_secret_value() if config.token else ""
         try:
@@ -113,86 +101,45 @@ class TelegramChannel:
                 "to the token that @BotFather gave"
             ) from None
         REDACTOR.learn([token])
-        self.name = name
         self._secret = token.partition(":")[2]
         self._session = AiohttpSession(api=TelegramAPIServer.from_base(options.base_url))
         self._bot = Bot(token, session=self._session)
-        self._sleep = sleep
-        self._receive: Receive = _refuse
-        self._trouble = f"the channel {name} is not started"
         self._username = ""
-        self._polling: asyncio.Task[None] | None = None
-        self._answering: set[asyncio.Task[bool]] = set()
-
-    async def start(self, receive: Receive) -> None:
-        """Begin to receive; a network that is down does not stop it.
-
-        Raises:
-            ConfigError: Telegram refuses the token.
-        """
-        self._receive, self._trouble = receive, ""
-        me = await self._attempt(methods.GetMe())
-        if isinstance(me, exceptions.TelegramUnauthorizedError | exceptions.TelegramNotFound):
-            await self._close()
-            raise ConfigError(str(self._failure(me)))
-        if isinstance(me, Exception):
-            self._say(str(self._failure(me)))
-        else:
-            self._username = me.username or str(me.id)
-        self._polling = asyncio.create_task(self._poll(), name=f"channel {self.name}")
+        self._offset: int | None = None
 
     async def stop(self) -> None:
         """Stop to receive; what Telegram was not told to forget comes again."""
-        tasks = [*self._answering, *([self._polling] if self._polling else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._polling, self._trouble = None, f"the channel {self.name} is not started"
+        await super().stop()
         await self._close()
 
-    def healthy(self) -> str:
-        """Return what is wrong, as a sentence; empty if nothing is."""
-        return self._trouble
-
-    async def catch_up(self) -> None:
-        """Fetch nothing: Telegram keeps updates for a day, and the first poll gets them."""
+    async def _log_in(self) -> None:
+        me = await self._ask(methods.GetMe())
+        self._username = me.username or str(me.id)
 
     # --- Receive.
 
-    async def _poll(self) -> None:
-        offset, failed = None, 0
-        while True:
-            try:
-                for raw in await self._updates(offset):
-                    message = self._read(raw)
-                    if message is not None:
-                        await self._receive(message)
-                        self._answer_button(raw)
-                    offset = int(raw["update_id"]) + 1  # the next poll confirms up to here
-                failed = 0
-                self._say("")
-                continue
-            except DeliveryError as error:
-                said, wait = str(error), error.retry_after
-            except Exception as error:
-                said = f"the channel {self.name} cannot store what comes: {describe(error)}"
-                wait = None
-            failed += 1
-            self._say(self._clean(said))
-            await self._sleep(min(2.0 ** min(failed, 10), _MOST_WAIT) if wait is None else wait)
+    async def _connect(self) -> None:
+        """Poll once."""
+        for raw in await self._updates(self._offset):
+            message = self._read(raw)
+            if message is not None:
+                await self._receive(message)
+                if "callback_query" in raw:
+                    number = str(raw["callback_query"]["id"])
+                    answer = methods.AnswerCallbackQuery(callback_query_id=number)
+                    self._spawn(self._confirm(self._ask(answer)))
+            self._offset = int(raw["update_id"]) + 1  # the next poll confirms up to here
+        self._well()
 
     async def _updates(self, offset: int | None) -> list[dict[str, Any]]:
         """Poll once; give up if nothing at all is answered."""
         if not self._username:
-            me = await self._call(methods.GetMe())
-            self._username = me.username or str(me.id)
+            await self._log_in()
         asked = [*_POSTS, "callback_query"]
         poll = _RawUpdates(offset=offset, limit=100, timeout=POLL, allowed_updates=asked)
-        call = asyncio.ensure_future(self._call(poll, int(STALLED) * 2))
-        late = asyncio.ensure_future(self._sleep(STALLED))
+        call = asyncio.ensure_future(self._ask(poll, int(STALLED) * 2))
         try:
-            await asyncio.wait({call, late}, return_when=asyncio.FIRST_COMPLETED)
-            if not call.done():
+            if not await self._in_time(call, STALLED):
                 raise DeliveryError(
                     f"Telegram has not answered a poll of the channel {self.name} within "
                     f"{STALLED:g} s; check the network",
@@ -201,8 +148,8 @@ class TelegramChannel:
             found: Any = call.result()
             return list(found)
         finally:
-            call.cancel(), late.cancel()
-            await asyncio.gather(call, late, return_exceptions=True)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
 
     def _read(self, raw: Mapping[str, Any]) -> InboundMessage | None:
         try:
@@ -212,26 +159,6 @@ class TelegramChannel:
             _log.error("the channel %s dropped update %s, unreadable: %s", self.name, what, why)
             return None
 
-    def _answer_button(self, raw: Mapping[str, Any]) -> None:
-        """Stop the button's clock, without waiting for it."""
-        if "callback_query" in raw:
-            answer = methods.AnswerCallbackQuery(callback_query_id=raw["callback_query"]["id"])
-            task = asyncio.create_task(self._call(answer))
-            self._answering.add(task)
-            task.add_done_callback(self._answered)
-
-    def _answered(self, task: asyncio.Task[bool]) -> None:
-        self._answering.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.info("the channel %s: a button was not answered: %s", self.name, error)
-
-    def _say(self, trouble: str) -> None:
-        """Log a change of health once."""
-        if trouble != self._trouble:
-            self._trouble = trouble
-            log = _log.warning if trouble else _log.info
-            log("%s", trouble or f"the channel {self.name} receives")
-
     # --- Send.
 
     async def send(self, message: OutboundMessage, key: str) -> str:
@@ -240,10 +167,7 @@ class TelegramChannel:
         Raises:
             DeliveryError: It was not sent, or it is unknown whether it was.
         """
-        if not (message.content.strip() or message.media):
-            raise DeliveryError("the message is blank; write a text", permanent=True)
-        whole = message.content.encode("utf-8", "replace").decode()  # half a surrogate pair is "?"
-        part = replace(message, content=whole)
+        part = replace(message, content=sendable(message))
         common = self._common(part)
         formatted = as_html(part.content)
         method, seconds = _method(part, formatted or part.content, formatted and "HTML", common)
@@ -289,7 +213,7 @@ class TelegramChannel:
         if int(attachment.get("size") or 0) > most:
             raise RefusedError(too_large(attachment, most))
         try:
-            found = await self._call(methods.GetFile(file_id=str(attachment["id"])))
+            found = await self._ask(methods.GetFile(file_id=str(attachment["id"])))
         except DeliveryError as error:
             failure = self._not_fetched(attachment, str(error))
         else:
@@ -307,8 +231,7 @@ class TelegramChannel:
     def _not_fetched(self, attachment: Mapping[str, Any], why: str) -> ToolError:
         if "too big" in why:
             return RefusedError(too_large(attachment, 20 * 1024 * 1024))
-        name = safe_name(str(attachment.get("name") or ""))
-        return ToolError(f"the file {name} cannot be downloaded ({why}); ask to send it again")
+        return not_fetched(attachment, why)
 
     # --- Call the Bot API.
 
@@ -321,12 +244,8 @@ class TelegramChannel:
         except Exception as error:
             return error
 
-    async def _call(self, method: methods.TelegramMethod[T], seconds: int = _CALL) -> T:
-        """Call a method; no error refers to the library's, which hold the token."""
-        answer = await self._attempt(method, seconds)
-        if isinstance(answer, Exception):
-            raise self._failure(answer)
-        return answer
+    async def _ask(self, method: methods.TelegramMethod[T], seconds: int = _CALL) -> T:
+        return await self._call(self._bot(method, request_timeout=seconds), seconds)
 
     def _failure(self, error: Exception) -> DeliveryError:
         told = error.message if isinstance(error, exceptions.TelegramAPIError) else ""
@@ -343,7 +262,7 @@ class TelegramChannel:
                 return DeliveryError(f"the channel {self.name}: {why}", retry_after=CONFLICT)
             case exceptions.TelegramUnauthorizedError() | exceptions.TelegramNotFound():
                 why = f"Telegram refuses the token of the channel {self.name}; ask @BotFather for"
-                return DeliveryError(f"{why} the current one", retry_after=60.0)
+                return self._token_refused(f"{why} the current one")
             case _ if isinstance(error, _REFUSALS):
                 return DeliveryError(f"Telegram refuses the message: {said}", permanent=True)
             case exceptions.TelegramNetworkError() | OSError():
@@ -364,10 +283,6 @@ class TelegramChannel:
 
 def _is_ok(answer: Any) -> bool:
     return isinstance(answer, dict) and answer.get("ok") is True
-
-
-async def _refuse(message: InboundMessage) -> None:
-    raise ConfigError("the channel is not started")
 
 
 # --- Pure: from updates to messages, from messages to methods.
@@ -414,7 +329,7 @@ def incoming(update: types.Update, channel: str, username: str = "") -> InboundM
         sender_id=str(chat.id if chat else user.id if user else ""),
         chat_id=str(message.chat.id),
         content=_without_username(content, username),
-        metadata={key: value for key, value in metadata.items() if value},
+        metadata={key: value for key, value in metadata.items() if value or key == "group"},
     )
 
 
@@ -436,7 +351,7 @@ def _pressed(query: types.CallbackQuery, channel: str) -> InboundMessage | None:
         sender_id=str(query.from_user.id),
         chat_id=str(message.chat.id),
         content=query.data,
-        metadata={key: value for key, value in metadata.items() if value},
+        metadata={key: value for key, value in metadata.items() if value or key == "group"},
     )
 
 
@@ -488,7 +403,7 @@ def as_html(text: str) -> str | None:
     Only blocks of code, code and bold text become marks; all else is escaped.
     """
     made, at = [], 0
-    for found in _MARKS.finditer(text):
+    for found in MARKS.finditer(text):
         made.append(html.escape(text[at : found.start()], quote=False))
         language, block, code, bold = found.groups()
         inner = html.escape(next(x for x in (block, code, bold) if x is not None), quote=False)
@@ -514,17 +429,9 @@ def _method(
             text=text, parse_mode=mode, link_preview_options=quiet, **common
         )
         return plain, _CALL
-    path = Path(part.media[0])
-    try:
-        size = path.stat().st_size if path.is_file() else -1
-    except (OSError, ValueError):
-        size = -1
-    if size < 1:
-        raise DeliveryError(
-            f"the file {safe_name(path.name)} is missing or empty; name another", permanent=True
-        )
-    file = types.FSInputFile(path, filename=safe_name(path.name))  # the library writes it unescaped
+    path, name = file_to_send(part.media[0])
+    file = types.FSInputFile(path, filename=name)  # the library writes it unescaped
     caption = {"caption": text or None, "parse_mode": mode, **common}
-    if path.suffix.lower() in _PHOTOS and size <= _MOST_PHOTO:
+    if path.suffix.lower() in _PHOTOS and path.stat().st_size <= _MOST_PHOTO:
         return methods.SendPhoto(photo=file, **caption), _UPLOAD
     return methods.SendDocument(document=file, **caption), _UPLOAD
