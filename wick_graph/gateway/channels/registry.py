@@ -23,6 +23,12 @@ GROUP: Final = "wick_graph.channels"
 _HERE: Final = "wick_graph.gateway.channels"
 
 _BUILT_IN: Final = {
+    "email": (
+        f"{_HERE}.email",
+        "EmailChannel",
+        ("aiosmtplib", "cronsim", "imap_tools"),
+        "email",
+    ),
     "http": (f"{_HERE}.http", "HttpChannel", ("starlette", "uvicorn"), "server"),
     "telegram": (f"{_HERE}.telegram", "TelegramChannel", ("aiogram", "aiohttp"), "telegram"),
 }
