@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
-from email.message import EmailMessage, Message
+from email.message import EmailMessage
 from email.policy import default
 from ipaddress import ip_address
 from pathlib import Path
@@ -238,12 +238,12 @@ class FakeSmtp:
 
     def __init__(self) -> None:
         self.port = 0
-        self.got: list[tuple[Envelope, Message]] = []
+        self.got: list[tuple[Envelope, EmailMessage]] = []
         self.refusals: dict[str, list[str]] = {"MAIL": [], "RCPT": [], "DATA": []}
         """Answers by command, instead of the usual ones; each is given once."""
 
     @property
-    def mails(self) -> list[Message]:
+    def mails(self) -> list[EmailMessage]:
         return [mail for _, mail in self.got]
 
     def auth(
@@ -270,7 +270,9 @@ class FakeSmtp:
         if self.refusals["DATA"]:
             return self.refusals["DATA"].pop(0)
         assert isinstance(envelope.content, bytes)
-        self.got.append((envelope, message_from_bytes(envelope.content, policy=default)))
+        made = message_from_bytes(envelope.content, policy=default)
+        assert isinstance(made, EmailMessage)
+        self.got.append((envelope, made))
         return "250 OK"
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -21,19 +24,30 @@ from tests.gateway.fake_mail import (
     fake_imap,
     fake_smtp,
 )
+from tests.source import ROOT
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError, RefusedError, StorageError, ToolError
 from wick_graph.gateway.channels import email as channel_module
 from wick_graph.gateway.channels.email import LATE, MAX_CHARS, EmailChannel, EmailOptions
 from wick_graph.gateway.channels.protocol import FetchingChannel
+from wick_graph.gateway.channels.registry import make_channel
 from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
 from wick_graph.gateway.people import admit, check_people
+from wick_graph.loading import load
 
 LONG = 60.0
 """Seconds that a slow machine may need; no test waits for them."""
 
 ANN = "ann@example.com"
+
+NO_TLS = ssl.create_default_context()
+"""For servers without TLS: to read all the system's certificates takes time."""
+
+
+def short(value: object) -> str:
+    """Name a case of a test."""
+    return repr(value)[:30]
 
 
 class Sleeps:
@@ -105,7 +119,7 @@ def given(imap: FakeImap | None = None, smtp: FakeSmtp | None = None, **more: An
 
 
 def channel_at(imap: FakeImap, smtp: FakeSmtp, sleep: Any = asyncio.sleep) -> EmailChannel:
-    return EmailChannel("email", given(imap, smtp), sleep=sleep)
+    return EmailChannel("email", given(imap, smtp), sleep=sleep, certificates=NO_TLS)
 
 
 def mail_of(text: str | None = "hello", sender: str = f"Ann Lee <{ANN}>", **more: str) -> Any:
@@ -268,7 +282,7 @@ async def test_others_deleted_mails_stay(desk: Desk) -> None:
 
 
 async def test_read_mails_go_to_another_folder_after_a_day(imap: FakeImap, smtp: FakeSmtp) -> None:
-    imap.put(mail_of("old"), day=channel_module.datetime(2020, 1, 1))
+    imap.put(mail_of("old"), day=datetime(2020, 1, 1))
     imap.put(mail_of("new"))
     desk = Desk(imap, smtp)
     desk.channel = EmailChannel(
@@ -282,7 +296,7 @@ async def test_read_mails_go_to_another_folder_after_a_day(imap: FakeImap, smtp:
         (moved,) = imap.folders["Done"].mails.values()
         assert b"old" in moved.raw
         imap.refuses = {"UID MOVE"}
-        await desk.read(mail_of("older"), day=channel_module.datetime(2020, 1, 1))
+        await desk.read(mail_of("older"), day=datetime(2020, 1, 1))
         assert "the server moves no mails there" in desk.channel.healthy()
         assert len(desk.got) == 3
     finally:
@@ -353,6 +367,7 @@ def test_an_address_that_no_sender_has_is_refused(address: str) -> None:
         (f"From: {', ' * 900}ann@example.com", None),
         (f"From: {'a@b.example, ' * 5000}ann@example.com", None),
     ],
+    ids=short,
 )
 async def test_the_sender_is_the_one_address_of_from(
     desk: Desk, head: str, sender: str | None, caplog: pytest.LogCaptureFixture
@@ -482,8 +497,9 @@ async def test_the_plain_text_is_preferred(desk: Desk) -> None:
         ("utf-99", b"abc", "abc"),
         ("punycode", b"a" * 100 + b"-", "a" * 100 + "-"),  # its decoder takes quadratic time
         ("rot13", b"abc", "abc"),
-        ("utf-8", b"\xff\xfe", "��"),
+        ("utf-8", b"a\xff\xfeb", "ab"),
     ],
+    ids=short,
 )
 async def test_a_text_is_read_by_its_charset(
     desk: Desk, charset: str, data: bytes, text: str
@@ -517,7 +533,7 @@ def nested(depth: int) -> bytes:
 @pytest.mark.parametrize(
     "raw",
     [
-        nested(3000),
+        nested(1200),
         raw_of(f"From: {ANN}\r\nContent-Type: multipart/mixed"),
         raw_of(f'From: {ANN}\r\nContent-Type: multipart/mixed; boundary=""'),
         raw_of(f"From: {ANN}\r\nContent-Type: text/plain; charset*=''%%%"),
@@ -530,6 +546,7 @@ def nested(depth: int) -> bytes:
         b"From: " + ANN.encode(),
         b"",
     ],
+    ids=short,
 )
 async def test_a_malformed_mail_does_not_stop_those_behind_it(desk: Desk, raw: bytes) -> None:
     await desk.looked()
@@ -544,6 +561,10 @@ async def test_a_malformed_mail_does_not_stop_those_behind_it(desk: Desk, raw: b
 
 
 # --- Files.
+
+
+def names(folder: Path) -> list[str]:
+    return [one.name for one in folder.iterdir()]
 
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -583,7 +604,7 @@ async def test_a_name_stays_in_the_folder(desk: Desk, name: str, tmp_path: Path)
     head = f'From: {ANN}\r\nContent-Disposition: attachment; filename="{name}"'
     path = await fetched(desk, raw_of(head), tmp_path / "inbox")
     assert path.parent == tmp_path / "inbox"
-    assert [one.name for one in tmp_path.iterdir()] == ["inbox"]
+    assert names(tmp_path) == ["inbox"]
 
 
 async def test_a_link_in_the_place_of_the_folder_is_not_followed(
@@ -593,7 +614,7 @@ async def test_a_link_in_the_place_of_the_folder_is_not_followed(
     (tmp_path / "inbox").symlink_to(tmp_path / "secret")
     with pytest.raises(ToolError):
         await fetched(desk, mail_with(b"x", "a.txt"), tmp_path / "inbox")
-    assert not [*(tmp_path / "secret").iterdir()]
+    assert not names(tmp_path / "secret")
 
 
 async def test_a_file_that_is_too_large_is_refused(desk: Desk, tmp_path: Path) -> None:
@@ -691,6 +712,7 @@ async def test_an_answer_goes_although_its_mail_cannot_be_read(desk: Desk, what:
         "Hi\x0bBcc: m@evil.example",
         "Hi\x00\x85Bcc: m@evil.example",
     ],
+    ids=short,
 )
 async def test_no_subject_adds_a_header(desk: Desk, subject: str) -> None:
     await desk.read(raw_of(f"From: {ANN}\r\nSubject: {subject}"))
@@ -709,6 +731,7 @@ async def test_no_subject_adds_a_header(desk: Desk, subject: str) -> None:
 @pytest.mark.parametrize(
     "number",
     ["<a@b>\r\n Bcc: m@evil.example", "<a b@c>", "none", "<a\x00@b>", f"<{'a' * 300}@b>", "<ä@b>"],
+    ids=short,
 )
 async def test_no_message_id_adds_a_header(desk: Desk, number: str) -> None:
     await desk.read(
@@ -766,9 +789,9 @@ async def test_a_file_goes_with_its_text(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "a picture.png").write_bytes(PNG)
     await desk.send("here", media=(str(tmp_path / "a picture.png"),))
     (mail,) = desk.smtp.mails
-    text, file = mail.iter_parts()  # type: ignore[attr-defined]
+    text, file = mail.iter_parts()
     assert text.get_content().strip() == "here"
-    assert (file.get_filename(), file.get_content_type()) == ("a picture.png", "image/png")
+    assert file.get_filename() == "a picture.png"
     assert file.get_content() == PNG
 
 
@@ -924,6 +947,21 @@ async def test_it_starts_again_after_a_stop(desk: Desk) -> None:
 
 
 # --- Credentials.
+
+
+def test_what_the_page_shows_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/how-to/gateway-channels.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Email\n")[2].partition("\n## ")[0]
+    block = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[0]
+    monkeypatch.setenv("MAIL_PASSWORD", PASSWORD)
+    file = tmp_path / "agents.yaml"
+    file.write_text(f"agents:\n  default:\n    model: demo\n{block}", encoding="utf-8")
+    channels = load(file).config.channels
+    made = make_channel("email", channels["email"])
+    assert isinstance(made, EmailChannel)
+    check_people("email", channels["email"])
+    shown = set(re.findall(r"^ {6}(\w+):", block, re.MULTILINE))
+    assert shown == set(EmailOptions.model_fields)
 
 
 @pytest.mark.parametrize("scheme", ["imaps", "imap+starttls"])

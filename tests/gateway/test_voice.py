@@ -46,12 +46,11 @@ def served() -> Iterator[Endpoint]:
             body = self.rfile.read(int(self.headers["content-length"]))
             kind = self.headers["content-type"].encode()
             whole = message_from_bytes(b"Content-Type: " + kind + b"\r\n\r\n" + body)
-            fields = {
-                str(part.get_param("name", header="content-disposition")): (
-                    part.get_filename(), part.get_payload(decode=True),
-                )
-                for part in whole.get_payload()
-            }  # type: ignore[union-attr]  # fmt: skip
+            fields: dict[str, Any] = {}
+            for part in whole.walk():
+                if not part.is_multipart():
+                    name = str(part.get_param("name", header="content-disposition"))
+                    fields[name] = (part.get_filename(), part.get_payload(decode=True))
             headers = {key.lower(): value for key, value in self.headers.items()}
             endpoint.got.append((self.path, headers, fields))
             status, raw, more = endpoint.answers.pop(0)
@@ -135,6 +134,7 @@ async def test_a_long_text_is_cut_visibly(endpoint: Endpoint, recording: Path) -
         (200, {"text": " \n"}, "gave no words"),
         (200, b"a" * (2**20 + 1), "longer than"),
     ],
+    ids=lambda value: repr(value)[:30],
 )
 async def test_an_answer_that_is_no_text_is_said(
     endpoint: Endpoint, recording: Path, status: int, body: Any, said: str

@@ -23,8 +23,7 @@ MAX_CHARS: Final = 20_000
 
 _VOICE: Final = frozenset({".flac", ".m4a", ".mp3", ".mpga", ".oga", ".ogg", ".opus", ".wav"})
 
-_SENT: Final = (_VOICE - {".oga", ".opus"}) | {".mp4", ".mpeg", ".webm"}
-"""Suffixes that endpoints know."""
+_SENT: Final = (_VOICE - {".oga", ".opus"}) | {".mp4", ".mpeg", ".webm"}  # what endpoints know
 
 _PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -49,9 +48,9 @@ async def transcribe(path: Path, config: TranscriptionConfig, client: Client) ->
     """
     data = await asyncio.to_thread(_read, path, config.most_bytes)
     suffix, url = path.suffix.lower(), f"{config.url.rstrip('/')}/audio/transcriptions"
-    name = f"voice{suffix if suffix in _SENT else '.ogg'}"
     form = {"model": config.model, "response_format": "json"}
-    made = httpx.Request("POST", url, data=form, files={"file": (name, data)})
+    file = (f"voice{suffix if suffix in _SENT else '.ogg'}", data)
+    made = httpx.Request("POST", url, data=form, files={"file": file})
     headers = {"Accept": "application/json", "Content-Type": made.headers["content-type"]}
     if config.api_key is not None:
         REDACTOR.learn([config.api_key.get_secret_value()])
@@ -77,7 +76,7 @@ def _read(path: Path, most: int) -> bytes:
             data = file.read(most + 1) if plain else b""
     except (OSError, ValueError):
         data = b""
-    if not data or len(data) > most:
-        why = f"has more than {most} bytes" if data else "is missing or empty"
-        raise RefusedError(f"the recording {why}; send another one")
-    return data
+    if 0 < len(data) <= most:
+        return data
+    why = f"has more than {most} bytes" if data else "is missing or empty"
+    raise RefusedError(f"the recording {why}; send another one")

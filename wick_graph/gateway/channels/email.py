@@ -21,19 +21,12 @@ from email.policy import default as modern
 from email.utils import formatdate, getaddresses, parsedate_to_datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import aiosmtplib
 import re2  # type: ignore[import-untyped]  # it has no stubs
-from imap_tools import (
-    BaseMailBox,
-    MailAttachment,
-    MailBox,
-    MailBoxUnencrypted,
-    errors,
-)
+from imap_tools import BaseMailBox, MailAttachment, MailBox, MailBoxUnencrypted, errors
 from imap_tools.consts import SHORT_MONTH_NAMES
-from imap_tools.utils import check_command_status, encode_folder
+from imap_tools.utils import check_command_status, decode_value, encode_folder
 from pydantic import Field, field_validator
 
 from wick_graph.config.fields import Block, Text
@@ -57,8 +50,11 @@ LATE: Final = 85.0
 """Seconds since the last look at the mailbox after which the channel says so."""
 
 _BATCH: Final = 100
-_PORTS: Final = {"imaps": 993, "imap+starttls": 143, "smtps": 465, "smtp+starttls": 587}
-_HERE: Final = ("127.0.0.1", "::1", "localhost")
+_SERVER: Final = re.compile(
+    r"((?:imap|smtp)(?:s|\+starttls)?)://([\w.-]+|\[[\da-f:]+\])(?::(\d{1,5}))?/?", re.A
+)
+_PORTS: Final = {"imaps": 993, "smtps": 465, "smtp+starttls": 587, "smtp": 25}
+_HERE: Final = ("127.0.0.1", "[::1]", "localhost")
 _ADDRESS: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[a-z0-9.-]{1,255}", re.ASCII)
 _NUMBER: Final = re.compile(r"<[!-;=?-~]{1,250}>")
 _NATIVE: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,10}):.+")
@@ -74,18 +70,11 @@ _QUOTED_HTML: Final = re2.compile(
 )
 _POLICY: Final = SMTP_POLICY.clone(max_line_length=900, cte_type="7bit")
 """Long lines: else Python would encode a long Message-ID, and so break it."""
-_SETTINGS: Final = (
-    *(errors.MailboxLoginError, errors.MailboxFolderSelectError),
-    aiosmtplib.SMTPAuthenticationError,
-)
-_OF_MAIL: Final = (
-    *(aiosmtplib.SMTPSenderRefused, aiosmtplib.SMTPRecipientRefused),
-    aiosmtplib.SMTPDataError,
-)
+_BAD_SMTP: Final = aiosmtplib.SMTPAuthenticationError
+_SETTINGS: Final = (errors.MailboxLoginError, errors.MailboxFolderSelectError, _BAD_SMTP)
 _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
 
 Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -111,23 +100,18 @@ class EmailOptions(Block):
     @field_validator("imap", "smtp")
     @classmethod
     def _is_safe(cls, url: str, info: Any) -> str:
-        kind, (scheme, host, _) = info.field_name, _server(url)
-        if scheme == kind and host not in _HERE:
-            raise ValueError(f"{kind}:// would send the password unencrypted; write {kind}s://")
-        if scheme not in (kind, f"{kind}s", f"{kind}+starttls") or not host:
+        kind, found = info.field_name, _SERVER.fullmatch(url)
+        if found is None or not found[1].startswith(kind) or int(found[3] or 1) > 65535:
             raise ValueError(f"it is no address; write {kind}s://host or {kind}+starttls://host")
+        if found[1] == kind and found[2] not in _HERE:
+            raise ValueError(f"{kind}:// would send the password unencrypted; write {kind}s://")
         return url
 
 
 def _server(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port; the host is empty if there is more than these."""
-    parts = urlsplit(url)
-    bare = re.fullmatch(r"[a-z+]+://(?:[\w.-]+|\[[0-9a-f:]+\])(?::\d+)?/?", url, re.ASCII)
-    return (
-        parts.scheme,
-        parts.hostname or "" if bare else "",
-        parts.port or _PORTS.get(parts.scheme, 143 if parts.scheme == "imap" else 25),
-    )
+    """Return scheme, host and port."""
+    _, scheme, host, port, _ = _SERVER.split(url)
+    return scheme, host.strip("[]"), int(port or _PORTS.get(scheme, 143))
 
 
 class EmailChannel:
@@ -174,11 +158,7 @@ class EmailChannel:
         """What ends the thread that reads, if it waits."""
 
     async def start(self, receive: Receive) -> None:
-        """Begin to receive; a network that is down does not stop it.
-
-        Raises:
-            ConfigError: A server refuses the password, or there is no such folder.
-        """
+        """Begin to receive, unless a server refuses the settings; a network may be down."""
         self._trouble, self._looked = "", self._clock()
         try:
             await self._run(self._look, None)
@@ -311,6 +291,9 @@ class EmailChannel:
                 why = "the IMAP server refuses options.user or secret; set the current ones"
             case aiosmtplib.SMTPAuthenticationError():
                 why = "the SMTP server refuses options.user or secret; set the current ones"
+            case aiosmtplib.SMTPResponseException():
+                told = _line(error.message.replace(self._password, "…"), 200)
+                why = f"the SMTP server refuses: {error.code} {told}"
             case errors.MailboxFolderSelectError():
                 why = "the mailbox has no such folder; set options.folder"
             case errors.MailboxMoveError():
@@ -324,6 +307,7 @@ class EmailChannel:
     async def fetch(self, attachment: Mapping[str, Any], folder: Path, most: int) -> Path:
         """Take a file out of its mail into a folder, as `FetchingChannel` says."""
         index, _, native = str(attachment["id"]).partition("@")
+        name = safe_name(str(attachment.get("name") or ""))
 
         def data() -> bytes:
             mail = self._find(native, "BODY.PEEK[]")
@@ -332,12 +316,11 @@ class EmailChannel:
         async def chunks() -> AsyncGenerator[bytes, None]:
             yield made
 
-        name = safe_name(str(attachment.get("name") or ""))
         try:
             made = await self._run(data)
         except Exception as error:
-            why = f"the file {name} cannot be read from its mail ({type(error).__name__})"
-            raise ToolError(f"{why}; ask to send it again") from None
+            _log.warning("a file of %s cannot be read: %s", native, self._said(error))
+            made = b""
         if not made:
             raise ToolError(f"the file {name} is empty, or its mail is gone; ask to send it again")
         if len(made) > most:
@@ -347,41 +330,28 @@ class EmailChannel:
     # --- Send.
 
     async def send(self, message: OutboundMessage, key: str) -> str:
-        """Send a mail; the same key gives the same Message-ID.
-
-        Raises:
-            DeliveryError: It was not sent, or it is unknown whether it was.
-        """
+        """Send a mail; the same key gives the same Message-ID."""
         if not _ADDRESS.fullmatch(message.chat_id):
             raise DeliveryError(f"{message.chat_id!r:.80} is no address", permanent=True)
         if not (message.content.strip() or message.media):
             raise DeliveryError("the message is blank; write a text", permanent=True)
         number = f"<{hashed(self.name, key)[:40]}@{self._address.rpartition('@')[2]}>"
-        head = None
+        head, client = None, None
         with suppress(Exception):  # then the answer goes without the subject that it answers
             head = await self._run(self._find, message.reply_to, "BODY.PEEK[HEADER]")
         mail = await self._run(outgoing, message, head, self._address, number)
         try:
             client = await self._client()
-            try:
-                await client.sendmail(self._address, [message.chat_id], mail)
-            finally:
-                client.close()
+            await client.sendmail(self._address, [message.chat_id], mail)
             return number
         except Exception as error:
-            failure = self._failure(error)
+            failed = getattr(error, "recipients", [error])[0]  # there is one
+            final = client is not None and getattr(failed, "code", 0) >= 500
+            failure = DeliveryError(self._said(failed), permanent=final)
+        finally:
+            if client is not None:
+                client.close()
         raise failure
-
-    def _failure(self, error: Exception) -> DeliveryError:
-        if isinstance(error, aiosmtplib.SMTPRecipientsRefused):
-            error = error.recipients[0]
-        if isinstance(error, aiosmtplib.SMTPAuthenticationError):
-            return DeliveryError(self._said(error))
-        if isinstance(error, aiosmtplib.SMTPResponseException):
-            told = _line(error.message.replace(self._password, "…"), 200)
-            why = f"the SMTP server refuses the mail: {error.code} {told}"
-            return DeliveryError(why, permanent=error.code >= 500 and isinstance(error, _OF_MAIL))
-        return DeliveryError(self._said(error))
 
     async def _client(self) -> aiosmtplib.SMTP:
         """Return a connection that is logged in."""
@@ -482,8 +452,7 @@ def incoming(mail: Message, channel: str, native: str, ours: str) -> InboundMess
 
 def with_body(message: InboundMessage, raw: bytes | None, size: int) -> InboundMessage:
     """Return a message with the text of its mail; a command stands alone, without the subject."""
-    files: list[dict[str, Any]] = []
-    text = f"[the mail is too large to be read: {size:,} bytes]"
+    text, files = f"[the mail is too large to be read: {size:,} bytes]", list[Any]()
     try:
         if raw is not None:
             mail = message_from_bytes(raw)
@@ -513,11 +482,8 @@ def text_of(mail: Message) -> str:
     found = {"text/plain": "", "text/html": ""}
     for part in filter(_is_text, _parts(mail)):
         charset = part.get_content_charset("utf-8")
-        data: Any = part.get_payload(decode=True)
-        try:
-            text = data.decode(charset if _CHARSET.fullmatch(charset) else "utf-8", "replace")
-        except LookupError:
-            text = data.decode("utf-8", "replace")
+        known = charset if _CHARSET.fullmatch(charset) else None  # some take quadratic time
+        text = decode_value(part.get_payload(decode=True), known)  # type: ignore[arg-type]
         found[part.get_content_type()] += text.replace("\r\n", "\n")
     plain, page = found["text/plain"].strip(), found["text/html"]
     reply = "In-Reply-To" in mail  # what a forwarded mail quotes is what is to be read
@@ -541,11 +507,7 @@ def files_of(mail: Message, native: str) -> list[dict[str, Any]]:
 
 
 def outgoing(message: OutboundMessage, head: Message | None, ours: str, number: str) -> bytes:
-    """Return a mail; it answers another one if `head` is a mail of that chat.
-
-    Raises:
-        DeliveryError: A file is missing.
-    """
+    """Return a mail; it answers the one with the header `head`, if that is of the chat."""
     mail, subject = EmailMessage(policy=_POLICY), "Message"
     mail["From"], mail["To"], mail["Message-ID"] = ours, message.chat_id, number
     mail["Date"] = formatdate()
@@ -553,22 +515,18 @@ def outgoing(message: OutboundMessage, head: Message | None, ours: str, number: 
     if head is not None and (sender_of(head) or ("",))[0] == message.chat_id:
         subject = _field(head, "Subject", 200)
         subject = subject if subject[:3].lower() == "re:" else f"Re: {subject}"
-        if answered := _NUMBER.findall(_field(head, "Message-ID"))[:1]:
-            mail["In-Reply-To"] = answered[0]
-            mail["References"] = " ".join(
-                _NUMBER.findall(_field(head, "References"))[-2:] + answered
-            )
+        if numbers := _NUMBER.findall(_field(head, "Message-ID"))[:1]:
+            earlier = _NUMBER.findall(_field(head, "References"))[-2:]
+            mail["In-Reply-To"], mail["References"] = numbers[0], " ".join(earlier + numbers)
     mail["Subject"] = subject
     codes = "".join(f"\n{label}: {code}" for label, code in message.buttons)
     mail.set_content(f"{message.content}\n{codes}".encode("utf-8", "replace").decode())
     for path in map(Path, message.media):
-        main, _, sub = (mimetypes.guess_type(path.name)[0] or "application/octet-stream").partition(
-            "/"
-        )
         name = safe_name(path.name)
         try:
-            mail.add_attachment(path.read_bytes(), maintype=main, subtype=sub, filename=name)
+            mail.add_attachment(
+                path.read_bytes(), maintype="application", subtype="octet-stream", filename=name
+            )
         except (OSError, ValueError):
-            why = f"the file {name} is missing; name another"
-            raise DeliveryError(why, permanent=True) from None
+            raise DeliveryError(f"the file {name} is missing", permanent=True) from None
     return mail.as_bytes()
