@@ -193,7 +193,9 @@ class _Served:
                 head = "HEADER" in rest
                 raw = mail.raw.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if head else mail.raw
                 size = len(mail.raw) if mail.size is None else mail.size
-                part = "BODY[HEADER]" if head else "BODY[]"
+                part = "BODY[HEADER]<0>" if head else "BODY[]"
+                if most := re.search(r"<0\.(\d+)>", rest):
+                    raw = raw[: int(most[1])]
                 self.writer.write(
                     f"* {uid} FETCH (UID {uid} FLAGS ({' '.join(mail.flags)}) RFC822.SIZE {size} "
                     f"{part} {{{len(raw)}}}\r\n".encode()

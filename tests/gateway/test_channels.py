@@ -43,7 +43,7 @@ def test_a_channels_name_is_its_type_unless_it_says_another() -> None:
     ("name", "given", "said"),
     [
         ("telegramm", {}, "did you mean telegram"),
-        ("irc", {}, "use one of http, telegram"),
+        ("irc", {}, "use one of email, http, telegram"),
         ("x", {"type": "htpp"}, "did you mean http"),
         ("cli", {"type": "http"}, "reserved"),
         ("system", {"type": "http"}, "reserved"),
@@ -67,12 +67,17 @@ def test_a_channel_that_cannot_be_made_says_why(
 
 @pytest.mark.parametrize(
     ("kind", "library", "extra"),
-    [("telegram", "aiogram", "telegram"), ("http", "uvicorn", "server")],
+    [
+        ("telegram", "aiogram", "telegram"),
+        ("http", "uvicorn", "server"),
+        ("email", "imap_tools", "email"),
+        ("email", "aiosmtplib", "email"),
+    ],
 )
 def test_a_missing_package_is_said_with_the_command_that_installs_it(
     kind: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, f"wick_graph.gateway.channels.{kind}")
+    monkeypatch.delitem(sys.modules, f"wick_graph.gateway.channels.{kind}", raising=False)
     hidden = [name for name in sys.modules if name.partition(".")[0] == library]
     for name in {library, *hidden}:
         monkeypatch.setitem(sys.modules, name, None)
@@ -83,7 +88,8 @@ def test_a_missing_package_is_said_with_the_command_that_installs_it(
 def test_the_libraries_are_loaded_only_with_their_channel() -> None:
     code = (
         "import sys, wick_graph.gateway.channels.registry, wick_graph.gateway.channels.cli\n"
-        "print([name for name in ('aiogram', 'aiohttp', 'uvicorn') if name in sys.modules])"
+        "known = ('aiogram', 'aiohttp', 'aiosmtplib', 'imap_tools', 'uvicorn')\n"
+        "print([name for name in known if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -511,7 +511,7 @@ async def test_a_text_is_read_by_its_charset(
 async def test_a_long_text_is_cut_visibly(desk: Desk) -> None:
     got = await desk.read(mail_of("word " * 20_000, Subject=""))
     assert len(got.content) < MAX_CHARS + 100
-    assert got.content.endswith("[truncated: the mail has 99,999 characters]")
+    assert got.content.endswith("[truncated: the mail is longer]")
 
 
 async def test_of_a_mail_that_is_too_large_only_the_subject_is_read(desk: Desk) -> None:
@@ -521,6 +521,29 @@ async def test_of_a_mail_that_is_too_large_only_the_subject_is_read(desk: Desk) 
     )
     assert not any("BODY.PEEK[]" in one for one in desk.imap.said)
     assert desk.imap.seen(1)
+
+
+FIELDS = [
+    "Content-Type: multipart/mixed" + "; a*0*=x" * 200_000,
+    "Content-Type: multipart/mixed; boundary=" + "x" * 1_000_000,
+    "Content-Type: text/plain" + "; a*0*=x" * 200_000,
+    'Content-Disposition: attachment; filename="' + "=?utf-8?q?a?= " * 100_000 + '"',
+    "Content-Type: multipart/mixed; boundary=x\r\n" + "\r\n--x\r\n\r\n" * 200_000,
+]
+"""What takes Python's parser minutes."""
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=short)
+@pytest.mark.parametrize("sender", [ANN, "m@evil.example"])
+async def test_no_mail_keeps_the_mailbox_busy(desk: Desk, field: str, sender: str) -> None:
+    got = await desk.read(raw_of(f"From: {sender}\r\nSubject: s\r\n{field}"))
+    unread = "Subject: s\n\n[the mail cannot be read: ValueError]"
+    assert got.content == (unread if sender == ANN else "s")
+
+
+async def test_a_header_without_an_end_is_read_in_part(desk: Desk) -> None:
+    filler = "X: y\r\n" * 100_000
+    assert (await desk.read(raw_of(f"From: {ANN}\r\n{filler}Subject: s"))).sender_id == ANN
 
 
 def nested(depth: int) -> bytes:
@@ -819,6 +842,15 @@ async def test_a_refused_mail_is_tried_again_only_if_that_may_help(
         await desk.send()
     assert caught.value.permanent is permanent
     assert await desk.send()
+
+
+async def test_a_password_that_smtp_refuses_later_does_not_end_a_mail(
+    imap: FakeImap, smtp: FakeSmtp
+) -> None:
+    channel = EmailChannel("email", given(imap, smtp, secret="old"), certificates=NO_TLS)
+    with pytest.raises(DeliveryError, match="the SMTP server refuses options.user") as caught:
+        await channel.send(OutboundMessage(channel="email", chat_id=ANN, content="hi"), "key")
+    assert not caught.value.permanent
 
 
 async def test_a_refusal_does_not_repeat_the_password(desk: Desk) -> None:

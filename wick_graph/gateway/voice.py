@@ -17,7 +17,7 @@ from wick_graph.errors import RefusedError, ToolError
 from wick_graph.web import Client, Target
 
 NOT_READ: Final = "I received a voice message, but I cannot listen to it here; write me a text."
-"""What a sender is told if there is no `transcription:`."""
+"""The answer to a voice message if there is no `transcription:`."""
 
 MAX_CHARS: Final = 20_000
 

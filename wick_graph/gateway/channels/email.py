@@ -16,9 +16,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.message import EmailMessage, Message
+from email.parser import BytesHeaderParser, BytesParser
 from email.policy import SMTP as SMTP_POLICY
 from email.policy import default as modern
 from email.utils import formatdate, getaddresses, parsedate_to_datetime
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -50,6 +52,9 @@ LATE: Final = 85.0
 """Seconds since the last look at the mailbox after which the channel says so."""
 
 _BATCH: Final = 100
+_MOST_PARTS: Final = 500
+_MOST_MARKS: Final = 10_000
+_MOST_TEXT: Final = 20 * MAX_CHARS
 _SERVER: Final = re.compile(
     r"((?:imap|smtp)(?:s|\+starttls)?)://([\w.-]+|\[[\da-f:]+\])(?::(\d{1,5}))?/?", re.A
 )
@@ -59,6 +64,9 @@ _ADDRESS: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[a-z0-9.-]{1,255}",
 _NUMBER: Final = re.compile(r"<[!-;=?-~]{1,250}>")
 _NATIVE: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,10}):.+")
 _CHARSET: Final = re.compile(r"(?:us-ascii|utf|iso|windows|koi8|big5|gb|euc|shift)[-_\w]*", re.A)
+_HEAD: Final = "BODY.PEEK[HEADER]<0.65536>"
+_LONG: Final = re.compile(rb"(?im)^content-(?:type|disposition):(?:[^\n]|\n[ \t]){4000}")
+"""A field for which Python's parser takes quadratic time."""
 # RE2: linear in the mail, whatever its author does
 _QUOTED: Final = re2.compile(
     r"(?im)^(?:on|am|le|el|il|op|em)\b[^\n]{5,300}(?:\n[^\n>]{1,200})?:[ \t]*\n(?:[ \t]*\n)*"
@@ -70,8 +78,8 @@ _QUOTED_HTML: Final = re2.compile(
 )
 _POLICY: Final = SMTP_POLICY.clone(max_line_length=900, cte_type="7bit")
 """Long lines: else Python would encode a long Message-ID, and so break it."""
-_BAD_SMTP: Final = aiosmtplib.SMTPAuthenticationError
-_SETTINGS: Final = (errors.MailboxLoginError, errors.MailboxFolderSelectError, _BAD_SMTP)
+_SMTP: Final = aiosmtplib.SMTPAuthenticationError
+_SETTINGS: Final = (errors.MailboxLoginError, errors.MailboxFolderSelectError, _SMTP)
 _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -258,8 +266,8 @@ class EmailChannel:
 
     def _read(self, box: BaseMailBox, uid: str, native: str) -> InboundMessage | None:
         """Read a mail; of a stranger's, only the header is fetched."""
-        head, size = _fetched(box, uid, "BODY.PEEK[HEADER]")
-        message = incoming(message_from_bytes(head), self.name, native, self._address)
+        head, size = _fetched(box, uid, _HEAD)
+        message = incoming(BytesHeaderParser().parsebytes(head), self.name, native, self._address)
         if message is None:
             _log.error("the channel %s dropped mail %s: it has not one sender", self.name, native)
             return None
@@ -274,7 +282,8 @@ class EmailChannel:
             return None
         with self._opened() as (box, validity):
             raw = _fetched(box, wanted[2], part)[0] if validity == int(wanted[1]) else b""
-        return message_from_bytes(raw) if raw else None
+        parser = BytesHeaderParser if part == _HEAD else BytesParser
+        return parser().parsebytes(raw) if raw else None
 
     def _say(self, trouble: str) -> None:
         """Log a change of health once."""
@@ -338,16 +347,18 @@ class EmailChannel:
         number = f"<{hashed(self.name, key)[:40]}@{self._address.rpartition('@')[2]}>"
         head, client = None, None
         with suppress(Exception):  # then the answer goes without the subject that it answers
-            head = await self._run(self._find, message.reply_to, "BODY.PEEK[HEADER]")
+            head = await self._run(self._find, message.reply_to, _HEAD)
         mail = await self._run(outgoing, message, head, self._address, number)
         try:
             client = await self._client()
             await client.sendmail(self._address, [message.chat_id], mail)
             return number
         except Exception as error:
-            failed = getattr(error, "recipients", [error])[0]  # there is one
-            final = client is not None and getattr(failed, "code", 0) >= 500
-            failure = DeliveryError(self._said(failed), permanent=final)
+            one: Exception = error
+            if isinstance(error, aiosmtplib.SMTPRecipientsRefused):
+                one = error.recipients[0]
+            final = isinstance(one, aiosmtplib.SMTPResponseException) and one.code >= 500
+            failure = DeliveryError(self._said(one), permanent=final and client is not None)
         finally:
             if client is not None:
                 client.close()
@@ -451,9 +462,11 @@ def incoming(mail: Message, channel: str, native: str, ours: str) -> InboundMess
 
 
 def with_body(message: InboundMessage, raw: bytes | None, size: int) -> InboundMessage:
-    """Return a message with the text of its mail; a command stands alone, without the subject."""
+    """Return a message with the text of its mail; a command comes without the subject."""
     text, files = f"[the mail is too large to be read: {size:,} bytes]", list[Any]()
     try:
+        if raw is not None and (_LONG.search(raw) or raw.count(b"\n--") > _MOST_MARKS):
+            raise ValueError
         if raw is not None:
             mail = message_from_bytes(raw)
             text, files = text_of(mail), files_of(mail, message.native_id)
@@ -462,14 +475,14 @@ def with_body(message: InboundMessage, raw: bytes | None, size: int) -> InboundM
     if message.content and not text.startswith("/"):
         text = f"Subject: {message.content}\n\n{text}"
     if len(text) > MAX_CHARS:
-        text = f"{text[:MAX_CHARS]}\n[truncated: the mail has {len(text):,} characters]"
+        text = f"{text[:MAX_CHARS]}\n[truncated: the mail is longer]"
     more = {"attachments": files} if files else {}
     return replace(message, content=text.strip(), metadata={**message.metadata, **more})
 
 
 def _parts(mail: Message) -> Iterator[Message]:
-    """Yield what is no container, in order; what stands in attached mails too."""
-    return (part for part in mail.walk() if not part.is_multipart())
+    """Yield what is no container, in order, that of attached mails too."""
+    return islice((part for part in mail.walk() if not part.is_multipart()), _MOST_PARTS)
 
 
 def _is_text(part: Message) -> bool:
@@ -483,7 +496,8 @@ def text_of(mail: Message) -> str:
     for part in filter(_is_text, _parts(mail)):
         charset = part.get_content_charset("utf-8")
         known = charset if _CHARSET.fullmatch(charset) else None  # some take quadratic time
-        text = decode_value(part.get_payload(decode=True), known)  # type: ignore[arg-type]
+        data: Any = part.get_payload(decode=True)
+        text = decode_value(data[:_MOST_TEXT], known)
         found[part.get_content_type()] += text.replace("\r\n", "\n")
     plain, page = found["text/plain"].strip(), found["text/html"]
     reply = "In-Reply-To" in mail  # what a forwarded mail quotes is what is to be read
