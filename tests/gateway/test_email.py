@@ -527,6 +527,7 @@ FIELDS = [
     "Content-Type: multipart/mixed" + "; a*0*=x" * 200_000,
     "Content-Type: multipart/mixed; boundary=" + "x" * 1_000_000,
     "Content-Type: text/plain" + "; a*0*=x" * 200_000,
+    "X: y\rContent-Type: text/plain" + ";\r\n a*0*=x" * 100_000,
     'Content-Disposition: attachment; filename="' + "=?utf-8?q?a?= " * 100_000 + '"',
     "Content-Type: multipart/mixed; boundary=x\r\n" + "\r\n--x\r\n\r\n" * 200_000,
 ]

@@ -65,7 +65,7 @@ _NUMBER: Final = re.compile(r"<[!-;=?-~]{1,250}>")
 _NATIVE: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,10}):.+")
 _CHARSET: Final = re.compile(r"(?:us-ascii|utf|iso|windows|koi8|big5|gb|euc|shift)[-_\w]*", re.A)
 _HEAD: Final = "BODY.PEEK[HEADER]<0.65536>"
-_LONG: Final = re.compile(rb"(?im)^content-(?:type|disposition):(?:[^\n]|\n[ \t]){4000}")
+_LONG: Final = re.compile(rb"(?im)(?:^|\r)content-(?:type|disposition):(?:[^\n]|\n[ \t]){4000}")
 """A field for which Python's parser takes quadratic time."""
 # RE2: linear in the mail, whatever its author does
 _QUOTED: Final = re2.compile(
