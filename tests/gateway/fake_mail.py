@@ -80,6 +80,8 @@ class FakeImap:
         """Commands at which the connection is cut, once."""
         self.offers = "IMAP4rev1 MOVE STARTTLS AUTH=PLAIN"
         self.users = {USER: PASSWORD}
+        self.open = 0
+        """Connections."""
 
     @property
     def inbox(self) -> Folder:
@@ -99,12 +101,14 @@ class FakeImap:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
+        self.open += 1
         try:
             writer.write(f"* OK [CAPABILITY {self.offers}] ready\r\n".encode())
             await _Served(self, reader, writer).run()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
+            self.open -= 1
             writer.close()
 
 
@@ -180,7 +184,10 @@ class _Served:
         if name == "SEARCH":
             self.fake.looked.set()
             if self.fake.hung is not None:
-                await self.fake.hung.wait()
+                waits = asyncio.ensure_future(self.fake.hung.wait())
+                gone = asyncio.ensure_future(self.reader.read(1))
+                await asyncio.wait({waits, gone}, return_when=asyncio.FIRST_COMPLETED)
+                waits.cancel(), gone.cancel()
             found = [uid for uid, mail in folder.mails.items() if _matches(mail, rest)]
             self.say(f"* SEARCH {' '.join(map(str, reversed(found)))}")
             return done
@@ -190,6 +197,8 @@ class _Served:
             if mail is None:
                 continue
             if name == "FETCH":
+                if "PEEK" not in rest:
+                    mail.flags.add("\\Seen")
                 head = "HEADER" in rest
                 raw = mail.raw.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if head else mail.raw
                 size = len(mail.raw) if mail.size is None else mail.size

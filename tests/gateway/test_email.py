@@ -212,16 +212,20 @@ async def test_a_stop_while_a_mail_is_stored_leaves_it_unread(
     imap: FakeImap, smtp: FakeSmtp
 ) -> None:
     imap.put(mail_of())
-    desk, storing = Desk(imap, smtp), asyncio.Event()
+    desk, storing, ended = Desk(imap, smtp), asyncio.Event(), asyncio.Event()
 
     async def hang(message: InboundMessage) -> None:
         storing.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
 
     desk.before = hang
     await desk.channel.start(desk.receive)
     await asyncio.wait_for(storing.wait(), LONG)
     await desk.channel.stop()
+    await asyncio.wait_for(ended.wait(), LONG)
     assert not imap.seen(1)
     async with desk_of(imap, smtp) as again:
         await again.sleeps.look()
@@ -442,6 +446,13 @@ async def test_two_machines_do_not_answer_each_other(desk: Desk) -> None:
 
 async def test_a_command_stands_alone(desk: Desk) -> None:
     assert (await desk.read(mail_of("/new\n"))).content == "/new"
+
+
+async def test_a_header_has_no_control_characters(desk: Desk) -> None:
+    head = "Subject: =?utf-8?q?a=1B[2J=00=E2=80=AEb?=\r\nFrom: =?utf-8?q?A=1Bnn?= <" + ANN + ">"
+    got = await desk.read(raw_of(head))
+    assert got.content.startswith("Subject: a [2J b\n")
+    assert got.metadata["sender_name"] == "A nn"
 
 
 async def test_a_mail_without_a_subject_is_its_text(desk: Desk) -> None:
@@ -956,8 +967,9 @@ async def test_a_look_that_does_not_end_is_noticed(imap: FakeImap, smtp: FakeSmt
 
 
 async def test_a_hung_server_blocks_neither_the_loop_nor_the_stop(
-    imap: FakeImap, smtp: FakeSmtp
+    imap: FakeImap, smtp: FakeSmtp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(channel_module, "SILENT", 5 * LONG)
     async with desk_of(imap, smtp) as desk:
         await desk.sleeps.look()
         imap.hung = asyncio.Event()
@@ -967,6 +979,9 @@ async def test_a_hung_server_blocks_neither_the_loop_nor_the_stop(
         await desk.send("meanwhile")
         assert desk.smtp.mails
     assert desk.channel.healthy() == "the channel email is not started"
+    async with asyncio.timeout(LONG):
+        while imap.open:  # the thread's connection is cut
+            await asyncio.sleep(0.001)
 
 
 async def test_it_starts_again_after_a_stop(desk: Desk) -> None:

@@ -34,8 +34,8 @@ from pydantic import Field, field_validator
 from wick_graph.config.fields import Block, Text
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, RefusedError, ToolError, WickError
-from wick_graph.gateway.channels.files import safe_name, store, too_large
+from wick_graph.errors import ConfigError, ToolError, WickError
+from wick_graph.gateway.channels.files import safe_name, store
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.channels.registry import read_options
 from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
@@ -206,15 +206,15 @@ class EmailChannel:
         me, loop, failed = asyncio.current_task(), asyncio.get_running_loop(), 0
 
         async def given(message: InboundMessage) -> None:
+            task = asyncio.current_task()
+            if task is None or me is None or me.cancelling():  # it was stopped meanwhile
+                raise ConnectionAbortedError
+            self._cuts.append(task.cancel)
             await receive(message)
+            self._looked = self._clock()
 
         def hand(message: InboundMessage) -> None:
-            if me is None or me.done():  # it was stopped while the thread connected
-                raise ConnectionAbortedError
-            stored = asyncio.run_coroutine_threadsafe(given(message), loop)
-            self._cuts.append(stored.cancel)
-            stored.result()
-            self._looked = self._clock()
+            asyncio.run_coroutine_threadsafe(given(message), loop).result()
 
         while True:
             try:
@@ -332,8 +332,6 @@ class EmailChannel:
             made = b""
         if not made:
             raise ToolError(f"the file {name} is empty, or its mail is gone; ask to send it again")
-        if len(made) > most:
-            raise RefusedError(too_large(attachment, most))
         return await store(chunks(), attachment, folder, most)
 
     # --- Send.
