@@ -22,9 +22,7 @@ NOT_READ: Final = "I received a voice message, but I cannot listen to it here; w
 MAX_CHARS: Final = 20_000
 
 _VOICE: Final = frozenset({".flac", ".m4a", ".mp3", ".mpga", ".oga", ".ogg", ".opus", ".wav"})
-
 _SENT: Final = (_VOICE - {".oga", ".opus"}) | {".mp4", ".mpeg", ".webm"}  # what endpoints know
-
 _PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
