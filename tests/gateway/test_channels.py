@@ -48,7 +48,7 @@ def test_a_channels_name_is_its_type_unless_it_says_another() -> None:
     ("name", "given", "said"),
     [
         ("telegramm", {}, "did you mean telegram"),
-        ("irc", {}, "use one of discord, http, slack, telegram"),
+        ("irc", {}, "use one of discord, email, http, slack, telegram"),
         ("x", {"type": "htpp"}, "did you mean http"),
         ("cli", {"type": "http"}, "reserved"),
         ("system", {"type": "http"}, "reserved"),
@@ -77,12 +77,14 @@ def test_a_channel_that_cannot_be_made_says_why(
         ("http", "uvicorn", "server"),
         ("discord", "discord", "discord"),
         ("slack", "slack_sdk", "slack"),
+        ("email", "imap_tools", "email"),
+        ("email", "aiosmtplib", "email"),
     ],
 )
 def test_a_missing_package_is_said_with_the_command_that_installs_it(
     kind: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, f"wick_graph.gateway.channels.{kind}")
+    monkeypatch.delitem(sys.modules, f"wick_graph.gateway.channels.{kind}", raising=False)
     hidden = [name for name in sys.modules if name.partition(".")[0] == library]
     for name in {library, *hidden}:
         monkeypatch.setitem(sys.modules, name, None)
@@ -93,8 +95,8 @@ def test_a_missing_package_is_said_with_the_command_that_installs_it(
 def test_the_libraries_are_loaded_only_with_their_channel() -> None:
     code = (
         "import sys, wick_graph.gateway.channels.registry, wick_graph.gateway.channels.cli\n"
-        "names = ('aiogram', 'aiohttp', 'discord', 'slack_sdk', 'uvicorn')\n"
-        "print([name for name in names if name in sys.modules])"
+        "names = ('aiogram', 'aiohttp', 'aiosmtplib', 'discord', 'imap_tools', 'slack_sdk')\n"
+        "print([name for name in (*names, 'uvicorn') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -239,7 +239,7 @@ async def test_files_come_after_admission_into_a_folder_that_tools_read(tmp_path
         state: Any = (await one.gateway.store.aget({"configurable": {"thread_id": "post:1"}})) or {}
         human, *_ = state["channel_values"]["messages"]
         assert f"inbox/{stored.name}" in human.text
-        assert "not stored: the file g has too many bytes" in human.text
+        assert "not read: the file g has too many bytes" in human.text
         assert "the notes" in str(state["channel_values"]["messages"])
         assert human.additional_kwargs["sender"]["native_id"] == native
         attached = [{"id": "f", "name": "b.txt"}]

@@ -28,13 +28,13 @@ from wick_graph.gateway.tools import (
     MAX_PAGE_CHARS,
     cron_tool,
     fetch_tool,
-    html_text,
     message_tool,
 )
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, calls
 from wick_graph.web import Client
+from wick_graph.web.pages import html_text
 
 NOON = at("2026-06-01T12:00:00+00:00")
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, Strict, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    Strict,
+    WithJsonSchema,
+    model_validator,
+)
 
-from wick_graph.config.fields import Block, Duration, Text, Texts
+from wick_graph.config.fields import Block, Duration, Limit, Text, Texts, check_http_url
 
 Memory = Literal["owner", "sender", "chat"]
 
@@ -100,6 +109,26 @@ class CompactionConfig(Block):
     """The model for summaries; the agent's own by default."""
 
 
+class TranscriptionConfig(Block):
+    """An endpoint that turns recorded speech into text, as OpenAI's does."""
+
+    url: Annotated[str, AfterValidator(check_http_url)]
+    """With the version: `https://api.openai.com/v1`."""
+    model: Text = "whisper-1"
+    api_key: SecretStr | None = None
+    most_bytes: Annotated[int, Field(ge=1, le=100 * 2**20)] = 20 * 2**20
+    """Bytes of a recording; a longer one is not sent."""
+    timeout: Limit = 120.0
+    """Seconds until the text must be there."""
+
+    @model_validator(mode="after")
+    def _keeps_the_key(self) -> Self:
+        here = re.match(r"https://|http://(?:localhost|127\.0\.0\.1|\[::1\])(?:[:/]|$)", self.url)
+        if self.api_key is not None and not here:
+            raise ValueError("url would send api_key unencrypted; use https")
+        return self
+
+
 class GatewayConfig(Block):
     """The gateway: which agent answers, where its workspace is, what it may do by itself."""
 
@@ -125,6 +154,8 @@ class GatewayConfig(Block):
     """The tools of each role."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """How much a sender may use."""
+    transcription: TranscriptionConfig | None = None
+    """What turns voice messages into text; without it they stay files."""
     default_response: Text = "I've completed processing but have no response to give."
     """The answer if a turn ends without one."""
     drain: Duration = 30.0

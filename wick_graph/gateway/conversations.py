@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
+from pathlib import Path
 from typing import Any, Final
 
 from wick_graph import langgraph_config
@@ -34,6 +35,7 @@ from wick_graph.gateway.questions import (
 from wick_graph.gateway.schedule import is_silent, zone_of
 from wick_graph.gateway.sessions import COMMANDS, Sessions, command_of, thread_of
 from wick_graph.gateway.turns import failure, human_of, lowest_origin, origin_of, target_of
+from wick_graph.gateway.voice import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Received, hashed
 
@@ -325,22 +327,32 @@ class Conversations:
         channel = self._delivery.channel(message.channel)
         own = self._agents.workdir(self._agent_id(message), turn.origin)
         folder = (own or scope_folder(self._workspace, turn.origin)) / "inbox"
-        made: dict[str, list[str]] = {"paths": [], "notes": []}
+        made: dict[str, list[str]] = {"paths": [], "said": [], "notes": []}
         for one in attached[:_MOST_FILES]:
             try:
                 if not isinstance(channel, FetchingChannel):
                     raise StorageError(f"the channel {message.channel} does not run here")
-                made["paths"].append(str(await channel.fetch(one, folder, MAX_FILE)))
+                path = await channel.fetch(one, folder, MAX_FILE)
+                made["paths"].append(str(path))
+                if is_voice(path, str(one.get("type") or "")):
+                    await self._listen(path, made)
             except StorageError:
                 raise
             except WickError as error:
-                made["notes"].append(str(error))
+                made["notes"].append(f"not read: {error}")
         if len(attached) > _MOST_FILES:
             made["notes"].append(
                 f"{len(attached) - _MOST_FILES} more files; {_MOST_FILES} are read"
             )
         await box.run(box.put_fact, name, made)
         return made
+
+    async def _listen(self, path: Path, made: dict[str, list[str]]) -> None:
+        terms = self._config.transcription
+        if terms is None:
+            made["notes"].append(NOT_READ)
+        else:
+            made["said"].append(await transcribe(path, terms, client_of(terms)))
 
     # --- compaction
 

@@ -52,7 +52,7 @@ _IDS: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
     "telegram": (re.compile(r"[1-9][0-9]{0,19}"), "the number of the account"),
     "discord": (re.compile(r"[1-9][0-9]{0,19}"), "the number of the account"),
     "slack": (re.compile(r"[UW][A-Z0-9]{2,20}"), "the id of the member, such as U0123ABCD"),
-    "email": (re.compile(r"[^@\s]+@[^@\s]+"), "the address"),
+    "email": (re.compile(r"[^@\s]+@[^@\sA-Z]+"), "the address, its domain in small letters"),
 }
 """By type of channel: the form of a sender's id, in words too."""
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import html
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -12,7 +10,6 @@ from hashlib import blake2b
 from itertools import islice, pairwise
 from typing import Any, Final
 
-import re2  # type: ignore[import-untyped]  # it has no stubs
 from pydantic import ValidationError
 
 from wick_graph.config.gateway import ChannelConfig
@@ -24,7 +21,8 @@ from wick_graph.store.mailbox import Mailbox
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import framed
-from wick_graph.web import Answer, Client
+from wick_graph.web import Client
+from wick_graph.web.pages import page_text
 
 # --- Send a message.
 
@@ -114,31 +112,6 @@ MAX_PAGE_BYTES: Final = 2 * 2**20
 
 PAGE_SECONDS: Final = 30.0
 
-_TEXTS: Final = re.compile(r"text/.*|application/(?:.*\+)?(?:json|xml)|")
-
-_CHARSET: Final = re.compile(
-    r"charset=[\"']?((?:utf|iso-8859|windows|koi8|big|gb|euc|shift)[-_]?\w+)", re.ASCII
-)
-
-# RE2: linear in the page, whatever its author does; an element without an end goes on to the last
-_DROPPED: Final = re2.compile(
-    "(?is)"
-    + "|".join(
-        rf"<{tag}\b.*?(?:</{tag}\b[^>]*>|\z)"
-        for tag in ("script", "style", "template", "svg", "noscript", "iframe")
-    )
-    + r"|<!--.*?(?:-->|\z)"
-)
-
-_BREAK: Final = re2.compile(
-    r"(?i)</?(?:p|div|br|hr|li|ul|ol|dl|dt|dd|tr|table|h[1-6]|pre|blockquote|title|section|article"
-    r"|header|footer|main|nav|aside|figure|form|option)\b[^>]*>"
-)
-
-_CELL: Final = re2.compile(r"(?i)</t[dh]\b[^>]*>")
-
-_TAG: Final = re2.compile(r"<[a-zA-Z/!?][^>]*>|&#x?[0-9a-fA-F]{9,}")  # Python refuses long numbers
-
 
 def fetch_tool(client: Client | None = None) -> FuncTool[..., Any]:
     """Make the tool `web_fetch`, which reads a page of the public web as text.
@@ -173,35 +146,6 @@ def fetch_tool(client: Client | None = None) -> FuncTool[..., Any]:
         timeout=PAGE_SECONDS + 15,
         max_output=None,
     )
-
-
-def page_text(answer: Answer) -> str:
-    """Return the text of a page.
-
-    Raises:
-        ToolError: It is no text.
-    """
-    kind = answer.headers.get("content-type", "").lower()
-    name = kind.partition(";")[0].strip()
-    if not _TEXTS.fullmatch(name):
-        raise ToolError(f"the page is {one_line(name, 80)}, which is no text; fetch another one")
-    head = kind + answer.body[:1024].decode("latin-1").lower() if "html" in name else kind
-    charset = _CHARSET.search(head)
-    try:
-        text = answer.body.decode(charset.group(1) if charset else "utf-8", "replace")
-    except LookupError:
-        text = answer.body.decode("utf-8", "replace")
-    return (
-        html_text(text) if "html" in name or text[:200].lstrip().startswith("<!") else text.strip()
-    )
-
-
-def html_text(page: str) -> str:
-    """Return the text of HTML, a line for each block."""
-    for pattern, by in ((_DROPPED, " "), (_CELL, " | "), (_BREAK, "\n"), (_TAG, "")):
-        page = pattern.sub(by, page)
-    lines = (" ".join(line.split()) for line in html.unescape(page).splitlines())
-    return "\n".join(line for line in lines if line)
 
 
 # --- Plan jobs.

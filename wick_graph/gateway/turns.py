@@ -64,11 +64,12 @@ def human_of(message: InboundMessage, media: Mapping[str, Any], *, images: bool)
 
     Args:
         message: The message.
-        media: What became of its files: `paths`, and `notes` on those that could not be stored.
+        media: What became of its files: `paths`, `said` in voice messages, and `notes`.
         images: Whether the model reads pictures.
     """
     about = message.metadata
-    text, role = message.content, lowest(about.get("role"))
+    role = lowest(about.get("role"))
+    text = "\n\n".join(filter(None, [message.content, *media.get("said", ())]))
     if message.channel == "system":
         return HumanMessage(for_model(message) if about.get("kind") == "task" else text)
     if role == "untrusted" and text:
@@ -78,7 +79,7 @@ def human_of(message: InboundMessage, media: Mapping[str, Any], *, images: bool)
         text = f"[from {name} ({one_line(message.sender_id, _NAME)})]\n{text}"
     paths = [*message.media, *media.get("paths", ())]
     lines = [f"- {one_line(path, 300)}" for path in paths]
-    lines += [f"- not stored: {one_line(note, 300)}" for note in media.get("notes", ())]
+    lines += [f"- {one_line(note, 300)}" for note in media.get("notes", ())]
     if lines:
         text = "\n".join([text, "", "[files that came with the message]", *lines]).strip()
     blocks = [block for path in paths if images and (block := _picture(Path(path))) is not None]

@@ -24,6 +24,7 @@ _HERE: Final = "wick_graph.gateway.channels"
 
 _BUILT_IN: Final = {
     "discord": (f"{_HERE}.discord", "DiscordChannel", ("discord", "aiohttp"), "discord"),
+    "email": (f"{_HERE}.email", "EmailChannel", ("aiosmtplib", "imap_tools"), "email"),
     "http": (f"{_HERE}.http", "HttpChannel", ("starlette", "uvicorn"), "server"),
     "slack": (f"{_HERE}.slack", "SlackChannel", ("slack_sdk", "aiohttp"), "slack"),
     "telegram": (f"{_HERE}.telegram", "TelegramChannel", ("aiogram", "aiohttp"), "telegram"),
