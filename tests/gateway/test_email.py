@@ -27,12 +27,12 @@ from tests.gateway.fake_mail import (
 from tests.source import ROOT
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, RefusedError, StorageError, ToolError
+from wick_graph.errors import ConfigError, DeliveryError, RefusedError, StorageError, ToolError
 from wick_graph.gateway.channels import email as channel_module
 from wick_graph.gateway.channels.email import LATE, MAX_CHARS, EmailChannel, EmailOptions
 from wick_graph.gateway.channels.protocol import FetchingChannel
 from wick_graph.gateway.channels.registry import make_channel
-from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.gateway.people import admit, check_people
 from wick_graph.loading import load
 

@@ -507,14 +507,14 @@ def test_a_sub_agent_has_the_role_of_the_whole_thread() -> None:
             store=saver,
         )
         for role in ("untrusted", "owner"):
-            given = HumanMessage("x", additional_kwargs=sender_facts(message("1"), role))  # type: ignore[arg-type]
+            given = HumanMessage("x", additional_kwargs=sender_facts(message("1"), role))
             result = parent.invoke({"messages": [given], "origin": {"role": role}}, thread_id="t")
         assert ("child says no" in str(result.messages), ran) == (True, [])
 
 
 def test_the_role_of_a_group_is_the_lowest_of_all_who_wrote() -> None:
     human = [
-        HumanMessage("x", additional_kwargs=sender_facts(message(), role))  # type: ignore[arg-type]
+        HumanMessage("x", additional_kwargs=sender_facts(message(), role))
         for role in ("owner", "user", "owner")
     ]
     assert role_in({"messages": human, "origin": {"role": "owner"}}) == "user"

@@ -304,7 +304,7 @@ class Mailbox:
         made = update(outbox).values(**checked(outbox, values))
         made = made.where(*self._is(outbox, row), outbox.c.state == "dead")
         with self._writing() as db:
-            return db.execute(*compiled(made)).rowcount > 0
+            return bool(db.execute(*compiled(made)).rowcount)
 
     # --- listings
 
@@ -360,7 +360,7 @@ class Mailbox:
         values = self._values(key, data)
         made = upsert(facts).values(**checked(facts, values, new=True)).on_conflict_do_nothing()
         with self._writing() as db:
-            return db.execute(*compiled(made)).rowcount > 0
+            return bool(db.execute(*compiled(made)).rowcount)
 
     def change_fact(self, key: str, change: Callable[[Any], Any]) -> Any:
         """Store what a function makes of a fact, and return it; None deletes it.
@@ -393,7 +393,7 @@ class Mailbox:
     def drop_fact(self, key: str) -> bool:
         """Delete a fact; return whether there was one."""
         with self._writing() as db:
-            return db.execute(*compiled(delete(facts).where(*self._named(key)))).rowcount > 0
+            return bool(db.execute(*compiled(delete(facts).where(*self._named(key)))).rowcount)
 
     # --- processes
 

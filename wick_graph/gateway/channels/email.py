@@ -34,12 +34,13 @@ from pydantic import Field, field_validator
 from wick_graph.config.fields import Block, Text
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, ToolError, WickError
+from wick_graph.errors import ConfigError, DeliveryError, ToolError, WickError
 from wick_graph.gateway.channels.files import safe_name, store
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.channels.registry import read_options
-from wick_graph.gateway.messages import DeliveryError, InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.store.mailbox import hashed
+from wick_graph.web.pages import html_text
 
 MAX_CHARS: Final = 50_000
 """Characters of a mail's text that are read, and of one that is sent."""
