@@ -197,7 +197,7 @@ def test_without_mounts_a_workspace_is_refused_to_commands(
     backend_at("landlock", ws, request).close()
     for level in ("landlock", "local"):
         with pytest.raises(ConfigError, match="give the agent a folder of its own"):
-            LocalBackend(ws, execute=level, rules=protected(ws))  # a level
+            LocalBackend(ws, execute=level, rules=protected(ws))
 
 
 def test_landlock_keeps_commands_of_a_folder_in_the_workspace_from_memory(
@@ -272,7 +272,7 @@ def test_the_owner_s_exception_holds_for_its_file_alone(
         (WorkspaceHook(memories),), memory_tools(memories), rules=partial(protected, ws)
     )
     made = build_agent("wick", load_config(file).adding(added), model=resolve_model(model))
-    result = made.invoke({"messages": [("user", "?")], "origin": OWNER})  # a plain state
+    result = made.invoke({"messages": [("user", "?")], "origin": OWNER})
     said = [m.text for m in result.messages if m.type == "tool"]
     assert "bytes_written" in said[0]
     assert "is hidden" in said[1]
