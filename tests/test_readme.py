@@ -357,7 +357,8 @@ def every_block() -> list[Block]:
 TOKENS = dict.fromkeys(
     [
         *("TICKETS_TOKEN", "TELEGRAM_TOKEN", "HOOK_TOKEN", "HOOK_SECRET"),
-        *("DISCORD_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"),
+        *("DISCORD_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "MAIL_PASSWORD"),
+        "OPENAI_API_KEY",
     ],
     "t",
 )

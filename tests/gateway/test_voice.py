@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from wick_graph.config.gateway import GatewayConfig, TranscriptionConfig
-from wick_graph.core.redaction import REDACTOR
+from wick_graph.config.gateway import TranscriptionConfig
 from wick_graph.errors import RefusedError, ToolError
-from wick_graph.gateway.voice import MAX_CHARS, NOT_READ, client_of, is_voice, transcribe
-from wick_graph.loading import load
+from wick_graph.gateway.channels.files import MAX_CHARS, client_of, is_voice, transcribe
 
 KEY = "a-key-of-the-endpoint"
 OGG = b"OggS\0\r\n--\r\n\xff"
@@ -232,49 +230,3 @@ async def test_the_suffix_that_is_sent_is_one_that_endpoints_know(
     (tmp_path / name).write_bytes(OGG)
     await heard(tmp_path / name, config(endpoint.url))
     assert endpoint.got[0][2]["file"][0] == sent
-
-
-def test_what_a_sender_is_told_without_an_endpoint_is_one_sentence() -> None:
-    assert NOT_READ.endswith("write me a text.")
-
-
-# --- The configuration.
-
-
-def test_the_key_comes_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("VOICE_KEY", KEY)
-    file = tmp_path / "agents.yaml"
-    file.write_text(
-        "agents:\n  default:\n    model: demo\n"
-        "gateway:\n  transcription:\n    url: https://api.example.org/v1\n"
-        "    api_key: ${VOICE_KEY}\n    timeout: 30s\n",
-        encoding="utf-8",
-    )
-    made = load(file).config.gateway
-    assert made is not None
-    assert made.transcription is not None
-    assert made.transcription.api_key is not None
-    assert made.transcription.api_key.get_secret_value() == KEY
-    assert (made.transcription.timeout, made.transcription.most_bytes) == (30.0, 20 * 2**20)
-    assert KEY not in repr(made)
-
-
-def test_without_an_endpoint_there_is_none() -> None:
-    assert GatewayConfig().transcription is None
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [("ftp://x", "must be a URL"), ("http://api.example.org/v1", "api_key unencrypted")],
-)
-def test_an_address_that_cannot_be_used_is_said(url: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        config(url)
-
-
-async def test_the_key_is_a_known_secret(endpoint: Endpoint, recording: Path) -> None:
-    endpoint.says({"text": "a"})
-    await heard(recording, config(endpoint.url))
-    assert KEY not in REDACTOR.text(f"it is {KEY}.")

@@ -115,7 +115,9 @@ class TranscriptionConfig(Block):
     url: Annotated[str, AfterValidator(check_http_url)]
     """With the version: `https://api.openai.com/v1`."""
     model: Text = "whisper-1"
+    """The endpoint's name of the model."""
     api_key: SecretStr | None = None
+    """The endpoint's key: `${OPENAI_API_KEY}`."""
     most_bytes: Annotated[int, Field(ge=1, le=100 * 2**20)] = 20 * 2**20
     """Bytes of a recording; a longer one is not sent."""
     timeout: Limit = 120.0

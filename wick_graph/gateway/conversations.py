@@ -17,6 +17,7 @@ from wick_graph.engine.result import Result
 from wick_graph.errors import NothingWaitsError, StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents
 from wick_graph.gateway.announcements import should_wake
+from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.memory import scope_folder
@@ -35,7 +36,6 @@ from wick_graph.gateway.questions import (
 from wick_graph.gateway.schedule import is_silent, zone_of
 from wick_graph.gateway.sessions import COMMANDS, Sessions, command_of, thread_of
 from wick_graph.gateway.turns import failure, human_of, lowest_origin, origin_of, target_of
-from wick_graph.gateway.voice import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Received, hashed
 
