@@ -512,7 +512,6 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "models.fast_path",
         "models.scripted.yaml_script",
         "server.app",
-        "service.tenants",
         "store.checkpoint_write",
         "store.sharing",
         "store.transactions",
@@ -529,16 +528,14 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
     "extra": ("store.postgres", "tools.mcp_transport"),
     "hook": (
         "hooks.budget",
-        "hooks.summarization",
         "hooks.todolist",
         "hooks.tracing",
     ),
-    "for channels": ("gateway.channels.files", "gateway.channels.split"),
     "program": ("backends.reaper", "sandbox.confine"),
 }
 """By reason, the modules that a single sibling imports. Any other belongs into its importer: a
 module stays apart if it has at least so many lines, is one command, one public hook or a program
-that also runs by itself, needs an extra, or serves the channels of other packages too."""
+that also runs by itself, or needs an extra."""
 
 
 def test_a_module_with_one_importer_has_a_reason() -> None:
