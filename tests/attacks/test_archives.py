@@ -132,7 +132,8 @@ def test_a_thread_that_computes_what_it_holds_is_refused(
     assert import_thread(saver, file, to="fine") == "fine"
     with closing(sqlite3.connect(file)) as db:
         db.executescript(COMPUTED[what])
-    with pytest.raises(StorageError, match="computes"):
+    said = "computes content|its schema cannot be read"  # some versions of SQLite refuse it first
+    with pytest.raises(StorageError, match=said):
         import_thread(saver, file, to="other")
     assert saver.threads.get("other") is None
 

@@ -115,7 +115,7 @@ def test_unknown_keys_are_dropped_with_a_warning(
     assert said(found)[-1] == ("ai", "Ho.")
     assert caplog.messages == [
         "dropped from the input: 'tools', 'ag-ui', 'copilotkit'; "
-        "an agent takes messages, todos, files"
+        "an agent takes messages, todos, files, origin"
     ]
     values = agent.graph.get_state({"configurable": {"thread_id": "t"}}).values
     assert not set(extra) & set(values)

@@ -275,6 +275,19 @@ async def test_the_owner_s_forwarded_text_is_data(tmp_path: Path) -> None:
     assert not [one for one in files(tmp_path) if "memory" in str(one)]
 
 
+async def test_a_flood_costs_thirty_turns_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with office(tmp_path, clock=lambda: 1_800_000_000.0) as one:
+        with caplog.at_level("INFO", "wick_graph.audit"):
+            for number in range(100):
+                await one.post.say(f"what is {number}+1?", FRIEND)
+        assert await one.ask("what is 1+1?") is not None, "others are answered meanwhile"
+        await one.settled()
+        assert one.box.counts()["inbox"] == {"done": 31}
+        assert caplog.text.count("gateway.refused") == 1
+
+
 # --- a configuration
 
 
@@ -293,3 +306,30 @@ def test_a_wrong_setting_is_said_before_the_start(
     file = load_config(write(tmp_path, **more))
     with pytest.raises(ConfigError, match=said):
         Gateway(file, channels={"post": Post()})
+
+
+FOR_USER = '''
+from wick_graph import ToolResult, tool
+
+
+@tool
+def look() -> ToolResult:
+    """Look."""
+    artifact = {"for_user": "a picture of it"}
+    return ToolResult(tool_call_id="", name="look", output="seen", artifact=artifact)
+'''
+
+
+@pytest.mark.parametrize("on", [True, False])
+async def test_a_tool_s_text_for_the_person_is_sent_at_once_if_wanted(
+    tmp_path: Path, on: bool
+) -> None:
+    name = f"looks_{on}"
+    (tmp_path / f"{name}.py").write_text(FOR_USER)
+    agent = {"tools": [f"{name}:look"]}
+    async with office(tmp_path, agent=agent, gateway={"for_user": on}) as one:
+        await one.post.say("look()")
+        await one.post.got()
+        await one.settled()
+        texts = by_chat(one.box.outbox())["post:1"]
+        assert texts == (["a picture of it"] * on) + ["look: seen"]

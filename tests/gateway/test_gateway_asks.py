@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,9 @@ from wick_graph.gateway.messages import OutboundMessage
 from wick_graph.gateway.questions import WAIT_SECONDS
 
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC).timestamp()
+
+CHATS = int(os.environ.get("WICK_GATEWAY_CHATS", "10"))
+"""Chats of two processes."""
 
 ASKED = {"tools": ["calculate"], "approvals": {"calculate": "ask"}}
 
@@ -245,7 +249,7 @@ async def test_two_gateways_on_one_store_answer_each_message_once(
     url = "sqlite:///gateway.db" if on_file else str(request.getfixturevalue("postgres_url"))
     clocks = [Clock(NOON), Clock(NOON)]
     cron = {"sum": {"every": "10m", "text": "what is 100+1?", "to": "post:1"}}
-    people = [str(number) for number in range(1, 11)]
+    people = [str(number) for number in range(1, CHATS + 1)]
     channels = {"post": {"owner": people}}
     path = write(tmp_path, cron=cron, channels=channels, store=url)
     posts = [Post(), Post()]
@@ -268,12 +272,12 @@ async def test_two_gateways_on_one_store_answer_each_message_once(
         for gateway in (one.gateway, two.gateway):
             gateway.scheduler.changed()
         async with asyncio.timeout(PATIENCE):
-            while one.box.counts()["outbox"].get("sent", 0) < 33:
+            while one.box.counts()["outbox"].get("sent", 0) < 3 * CHATS + 3:
                 await asyncio.sleep(0.05)
         await one.settled()
-        found = by_chat(one.box.outbox(limit=1000))
+        found = by_chat(one.box.outbox(limit=100_000))
         for sender in people:
             said = [text for text in found[f"post:{sender}"] if "100" not in text]
             assert said == ["0+1 = 1.", "1+1 = 2.", "2+1 = 3."]
         assert [t for t in found["post:1"] if "100" in t] == ["100+1 = 101."] * 3
-        assert posts[0].sent.qsize() + posts[1].sent.qsize() == 33
+        assert posts[0].sent.qsize() + posts[1].sent.qsize() == 3 * CHATS + 3

@@ -158,6 +158,9 @@ class GatewayConfig(Block):
     """How much a sender may use."""
     transcription: TranscriptionConfig | None = None
     """What turns voice messages into text; without it they stay files."""
+    for_user: bool = False
+    """Whether a text that a tool has for the person is sent at once: `for_user` in the artifact of
+    its result."""
     default_response: Text = "I've completed processing but have no response to give."
     """The answer if a turn ends without one."""
     drain: Duration = 30.0

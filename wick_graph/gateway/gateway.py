@@ -41,7 +41,7 @@ from wick_graph.gateway.people import (
 from wick_graph.gateway.questions import expire
 from wick_graph.gateway.schedule import Scheduler, wait_for, zone_of
 from wick_graph.gateway.sessions import AT_ONCE, command_of
-from wick_graph.gateway.tools import cron_tool, fetch_tool, message_tool
+from wick_graph.gateway.tools import ForUserHook, cron_tool, fetch_tool, message_tool
 from wick_graph.gateway.turns import target_of
 from wick_graph.gateway.workspace import WorkspaceHook, protected
 from wick_graph.service.options import log
@@ -159,7 +159,8 @@ class Gateway:
             cron_tool(mailbox, config.timezone, changed=self.scheduler.changed, clock=self._clock),
             *memory_tools(memories),
         )
-        return Additions((roles, workspace), tools, partial(protected, self.workspace))
+        more = (ForUserHook(self.delivery.put),) if config.for_user else ()
+        return Additions((roles, workspace, *more), tools, partial(protected, self.workspace))
 
     # --- life
 
@@ -278,8 +279,8 @@ class Gateway:
             return  # the other process finds it
         if command_of(message)[0] in AT_ONCE:
             self.spawn(self._conversations.handle([one]))
-        elif one.behind:
-            await self._look()  # earlier ones come first
+        elif not self._dispatcher.has(one.behind):
+            await self._take_open()  # earlier ones come first: of a dead process, or given to this
         else:
             await self._dispatcher.add(one)
         await self._note_chat(message)
@@ -355,6 +356,10 @@ class Dispatcher:
     def active(self) -> int:
         """How many messages wait or are being answered."""
         return len(self._known)
+
+    def has(self, rows: Iterable[int]) -> bool:
+        """Return whether all these messages wait or are being answered here."""
+        return self._known.issuperset(rows)
 
     async def add(self, one: Received) -> None:
         """Let a message be answered; a known one is passed over."""

@@ -17,6 +17,8 @@ from wick_graph.errors import ConfigError, ToolError, WickError
 from wick_graph.gateway.messages import INTERNAL, OutboundMessage
 from wick_graph.gateway.schedule import Job, job_of, next_times, zone_of
 from wick_graph.hooks.prompt_files import one_line
+from wick_graph.hooks.protocol import BaseHook
+from wick_graph.messages import ToolCall
 from wick_graph.store.mailbox import Mailbox
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
@@ -101,6 +103,30 @@ def _target(
             "under send_to of its channel"
         )
     return channel, chat_id
+
+
+class ForUserHook(BaseHook):
+    """Send the text that a tool has for the person at once: `for_user` in its result's artifact.
+
+    Args:
+        put: Stores a message to be sent; see `message_tool`.
+    """
+
+    name = "for_user"
+    phases = ("wrap_tool_call",)
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+
+    async def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
+        """Make the call, and send its text to the chat of the conversation."""
+        result = await next(call)
+        text = result.artifact.get("for_user") if isinstance(result.artifact, Mapping) else None
+        channel, chat_id = (str(call.ctx.origin.get(name) or "") for name in ("channel", "chat_id"))
+        if isinstance(text, str) and text.strip() and channel and chat_id:
+            made = OutboundMessage(channel=channel, chat_id=chat_id, content=text)
+            await self._put(f"for_user/{call.ctx.key}", made, "")
+        return result
 
 
 # --- Read a page.

@@ -59,8 +59,8 @@ class Received:
     message: Mapping[str, Any]
     here: bool = True
     """Whether this process answers it: else another one answers earlier messages of its chat."""
-    behind: bool = False
-    """Whether earlier messages of its chat wait that no process answers."""
+    behind: tuple[int, ...] = ()
+    """The rows of earlier messages of its chat that were open when it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +132,9 @@ _PUT_ORDER: Final = (
 _PUT: Final = _added(outbox, _PUT_ORDER)
 
 _OPEN_IN: Final = prepared(
-    select(inbox.c.server, func.count(inbox.c.rid))
-    .where(inbox.c.tenant == _b("t"), inbox.c.state == _b("s"), inbox.c.chat == _b("c"))
-    .group_by(inbox.c.server),
+    select(inbox.c.rid, inbox.c.server).where(
+        inbox.c.tenant == _b("t"), inbox.c.state == _b("s"), inbox.c.chat == _b("c")
+    ),
     *("t", "s", "c"),
 )
 
@@ -200,15 +200,12 @@ class Mailbox:
             most: Messages of the session that may wait; one more is stored as `refused`.
         """
         with self._writing() as db:
-            mine, waiting, behind = self._server, 0, False
             found = db.execute(_OPEN_IN, (self._core.tenant, "open", _chat(chat))).fetchall()
-            for server, count in found:
-                waiting += count
-                if self._is_at_work(db, bytes(server)):
-                    mine = bytes(server)  # who answers the earlier ones answers this one, too
-                elif bytes(server) != self._server:
-                    behind = True
-            state = "open" if most is None or waiting < most else "refused"
+            servers = {bytes(server) for _, server in found}
+            # who answers the earlier ones answers this one, too
+            others = (server for server in servers if self._is_at_work(db, server))
+            mine = next(others, self._server)
+            state = "open" if most is None or len(found) < most else "refused"
             now, body = self.now, self._close(message, key, "inbox")
             row = (*self._place(key, chat), state, mine, 0, now, body)
             made = db.execute(_TAKE, row).fetchone()
@@ -223,7 +220,7 @@ class Mailbox:
             received=now,
             message=message,
             here=mine == self._server,
-            behind=behind,
+            behind=tuple(row for row, _ in found),
         )
 
     def waiting(self) -> list[Received]:
