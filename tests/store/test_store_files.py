@@ -6,14 +6,17 @@ import hashlib
 import sqlite3
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.store.store_graphs import config, looping_graph
+from wick_graph import Agent
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.schema import SCHEMA_VERSION
+from wick_graph.testing import ScriptedModel
 
 
 def foreign(path: Path) -> None:
@@ -156,3 +159,33 @@ async def test_a_closed_saver_says_so_in_a_loop(url: str) -> None:
 def test_a_config_without_a_thread_says_what_to_pass(url: str) -> None:
     with SqlSaver.from_url(url) as saver, pytest.raises(StorageError, match="thread_id"):
         saver.get_tuple({"configurable": {}})
+
+
+def test_a_file_whose_checkpoint_was_killed_is_whole(tmp_path: Path) -> None:
+    """SQLite writes the first page, with the new size, before the pages behind it.
+
+    A process that dies between leaves a file that is shorter than it says; the log has the rest.
+    """
+    path, log = tmp_path / "a.db", tmp_path / "a.db-wal"
+    with SqlSaver.from_url(f"sqlite:///{path}") as store:
+        agent = Agent("a", ScriptedModel(["x" * 20_000]), store=store)
+        agent.invoke("hi", thread_id="first")
+    small = path.read_bytes()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.execute("CREATE TABLE more AS SELECT zeroblob(100000) AS x")
+        db.execute("DROP TABLE more")
+        db.commit()
+        whole_log = log.read_bytes()
+        db.execute("PRAGMA wal_checkpoint(FULL)")
+        whole = path.read_bytes()
+    assert len(whole) > len(small)
+    path.write_bytes(whole[:4096] + small[4096:])
+    log.write_bytes(whole_log)
+    with SqlSaver.from_url(f"sqlite:///{path}") as store:
+        assert store.threads.get("first") is not None
+    assert path.stat().st_size == len(whole)
+    path.write_bytes(whole[:4096] + small[4096:])
+    assert not log.exists()
+    with pytest.raises(StorageError, match=f"it has {len(small)} of {len(whole)} bytes"):
+        SqlSaver.from_url(f"sqlite:///{path}").threads.list()

@@ -171,10 +171,10 @@ def _check_file_header(path: Path) -> None:
         return
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from error
-    _judge(path, head, status.st_size)
+    _judge(path, head)
 
 
-def _judge(path: Path, head: bytes, size: int) -> None:
+def _judge(path: Path, head: bytes) -> None:
     if len(head) < _HEADER or not head.startswith(_MAGIC):
         raise StorageError(
             f"{path} is not a SQLite database, or its header is damaged; name another file"
@@ -195,7 +195,9 @@ def _judge(path: Path, head: bytes, size: int) -> None:
         )
     if version < 1 or page < 512 or page & (page - 1):
         raise StorageError(f"{path} is damaged: its header is not valid; restore a backup")
-    if changed == valid_for and size < pages * page:
+    if changed != valid_for or path.with_name(path.name + "-wal").exists():
+        return  # a checkpoint may be half done, by a process that died: the log has the rest
+    if (size := path.stat().st_size) < pages * page:  # after the look for the log
         raise StorageError(
             f"{path} is damaged: it has {size} of {pages * page} bytes; restore a backup"
         )
