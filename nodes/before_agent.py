@@ -33,6 +33,8 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
     if not messages:
         raise MessageError("messages must not be empty")
     updates: list[tuple[str, Any]] = [("iteration", 0), ("stop_reason", "")]
+    if state.get("output") is not None:
+        updates.append(("output", None))
     for reply, index in dangling(messages):
         updates += await _repaired(reply, index, ctx)
     if lost := [RemoveMessage(m.id) for m in orphans(messages) if m.id]:

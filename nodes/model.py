@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from wick_graph.core.moments import Abort, Directive, Moment, Replace, Skip, notify
@@ -27,6 +27,7 @@ from wick_graph.messages.base import (
     with_time,
 )
 from wick_graph.models.call import ask, bounded, is_empty, normalise_reply, storable_reply
+from wick_graph.models.structured import ACCEPTED, NOT_RUN, Judged, Output, asking, way_of
 from wick_graph.nodes.modify_request import resolve_request
 from wick_graph.runtime.context import NodeContext
 from wick_graph.tools.bound import BoundTool
@@ -40,6 +41,8 @@ REASON_CHARS: Final = 500
 
 Writes = list[tuple[str, Any]]
 
+_NO_VERDICT: Final = Verdict()
+
 
 async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
     """Call the model, and write its reply.
@@ -48,25 +51,105 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
         ModelError: `LLM call: …`: the model, or a hook around it, failed for good.
         MessageError: `invalid messages: …`: the request is invalid; the model is not called.
         HookError: A hook's `after_model` failed.
+        OutputError: The model gave no valid output in all its attempts.
     """
-    if (given := _direct(state, ctx)) is not None:
+    output = ctx.spec.output
+    if output is None and (given := _direct(state, ctx)) is not None:
         return [("messages", [given])]
     request, writes = await resolve_request(state, ctx)
-    reply, is_models = await through_hooks(request, ctx, writes)
-    iteration = state.get("iteration", 0) + 1
-    writes.append(("iteration", iteration))
-    if is_empty(reply):  # storing it would make the thread invalid for every later call
+    turn = await _turn(request, state, ctx, writes)
+    if output is not None:
+        turn = await _typed(output, turn, request, state, ctx, writes)
+    if turn.reply is None:  # storing it would make the thread invalid for every later call
         return [*writes, ("stop_reason", "empty")]
+    iteration = state.get("iteration", 0) + 1
+    last = not turn.given and iteration >= ctx.spec.max_iterations
+    withheld = request.withheld and not turn.given
+    messages, stop = settle(turn.reply, turn.verdict, withheld, last)
+    if stop == "limit":
+        ctx.run.reason = _limit_reason(turn.reply, turn.verdict, turn.asked is not None, ctx)
+        messages = _closed(messages, iteration, ctx)
+    return [*writes, ("messages", messages), ("stop_reason", "done" if turn.given else stop)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A reply, and what the hooks decide about it."""
+
+    reply: AIMessage | None
+    """None if it is empty."""
+    asked: ModelRequest | None
+    """The last request to the model; None if a hook gave the reply in its place."""
+    verdict: Verdict = _NO_VERDICT
+    given: bool = False
+    """Whether it gave the agent's output."""
+
+
+async def _turn(
+    request: ModelRequest, state: Mapping[str, Any], ctx: NodeContext, writes: Writes
+) -> _Turn:
+    """Ask for a reply, and prepare it for the thread."""
+    reply, asked = await through_hooks(request, ctx, writes)
+    writes.append(("iteration", state.get("iteration", 0) + 1))
+    if is_empty(reply):
+        return _Turn(None, asked)
     reply, bad = normalise_reply(reply)
     if ctx.run.ledger is not None:
         reply = storable_reply(reply, ctx.run.ledger.refusal)
     reply = _marked(reply, state, ctx, bad)
     reply, verdict = await _verdict(reply, state, ctx, writes)
-    messages, stop = settle(reply, verdict, request.withheld, iteration >= ctx.spec.max_iterations)
-    if stop == "limit":
-        ctx.run.reason = _limit_reason(reply, verdict, is_models, ctx)
-        messages = _closed(messages, iteration, ctx)
-    return [*writes, ("messages", messages), ("stop_reason", stop)]
+    return _Turn(reply, asked, verdict)
+
+
+async def _typed(
+    output: Output,
+    turn: _Turn,
+    request: ModelRequest,
+    state: Mapping[str, Any],
+    ctx: NodeContext,
+    writes: Writes,
+) -> _Turn:
+    """Take the output from a reply; ask again for a text that is none, outside the thread.
+
+    Raises:
+        OutputError: The model gave no valid output in all its attempts.
+    """
+    failed: int = (state.get("output") or {}).get("attempts", 0)
+    checks = {name: tool.check for name, tool in ctx.spec.toolbox.output.items()}
+    while turn.asked is not None and not turn.verdict.end:
+        reply, way = turn.reply or AIMessage(""), way_of(output, turn.asked, ctx.spec.model)
+        judged = output.judge(reply, way, checks, turn.verdict.answers)
+        if judged.value is not None:
+            writes.append(("output", judged.value))
+            return replace(turn, given=True, verdict=_accepting(turn, judged))
+        if not judged.problem:
+            return turn
+        failed += 1
+        if failed > output.retries:
+            raise output.refused(judged, failed)
+        writes.append(("output", {"attempts": failed}))
+        if judged.calls:
+            return replace(turn, verdict=_refusing(turn, judged))
+        said = () if turn.reply is None else (turn.reply,)
+        request = request.append(*said, HumanMessage(output.again(judged, way)))
+        turn = await _turn(request, state, ctx, writes)
+    return turn
+
+
+def _accepting(turn: _Turn, judged: Judged) -> Verdict:
+    """Answer the call that gave the output, and refuse to run the others."""
+    calls = turn.reply.tool_calls if turn.reply is not None else []
+    made: dict[str, ToolResult | str] = {
+        call["id"] or "": _error(call["id"] or "", call["name"], NOT_RUN) for call in calls
+    }
+    made |= dict.fromkeys(judged.calls, ACCEPTED)
+    return replace(turn.verdict, answers={**made, **turn.verdict.answers})
+
+
+def _refusing(turn: _Turn, judged: Judged) -> Verdict:
+    """Answer the calls that gave an invalid output; others run."""
+    made = {call_id: _error(call_id, "", judged.problem) for call_id in judged.calls}
+    return replace(turn.verdict, answers={**turn.verdict.answers, **made})
 
 
 def settle(
@@ -106,13 +189,13 @@ def _limit_reason(reply: AIMessage, verdict: Verdict, is_models: bool, ctx: Node
 
 async def through_hooks(
     request: ModelRequest, ctx: NodeContext, writes: Writes
-) -> tuple[AIMessage, bool]:
-    """Return the reply, and whether the model was called for it."""
-    called = False
+) -> tuple[AIMessage, ModelRequest | None]:
+    """Return the reply, and the last request to the model for it, None if there was none."""
+    last: ModelRequest | None = None
 
     async def base(asked: ModelRequest) -> AIMessage:
-        nonlocal called
-        called = called or asked.purpose == AGENT
+        nonlocal last
+        last = asked if asked.purpose == AGENT else last
         return await _call(asked, ctx, writes)
 
     onion = Onion(
@@ -131,7 +214,7 @@ async def through_hooks(
     except Exception as error:
         raise ModelError(f"LLM call: {REDACTOR.text(describe(error))}") from error
     # A hook that saw it on the way out may still hold it, and change it at any time.
-    return (private(bounded(reply)) if ctx.spec.hooks.wrap_model_call else reply), called
+    return (private(bounded(reply)) if ctx.spec.hooks.wrap_model_call else reply), last
 
 
 async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:
@@ -186,7 +269,13 @@ class _Sent:
     def of(cls, request: ModelRequest, ctx: NodeContext) -> _Sent:
         """Convert a request exactly."""
         known = ctx.tools(request.state)
-        tools = [known[name] for name in request.tools if name in known]
+        if ctx.spec.output is not None and request.purpose == AGENT:
+            request = asking(ctx.spec.output, request, ctx.spec.model)
+            beside = ctx.spec.toolbox.output
+            found = (known.get(name) or beside.get(name) for name in request.tools)
+            tools = [tool for tool in found if tool is not None]
+        else:
+            tools = [known[name] for name in request.tools if name in known]
         return cls(request, ctx.lower(as_sent(request)), tools, known.by)
 
     def moment(self, phase: str, ctx: NodeContext) -> Moment:
@@ -319,7 +408,11 @@ def _answer(call_id: str, name: str, answer: ToolResult | str) -> ToolMessage:
 
 
 def _refusal(call_id: str, name: str, why: str) -> ToolMessage:
-    return ToolResult(tool_call_id=call_id, name=name, output="", error=why).to_message()
+    return _error(call_id, name, why).to_message()
+
+
+def _error(call_id: str, name: str, why: str) -> ToolResult:
+    return ToolResult(tool_call_id=call_id, name=name, output="", error=why)
 
 
 def _closed(messages: list[BaseMessage], iteration: int, ctx: NodeContext) -> list[BaseMessage]:

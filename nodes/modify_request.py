@@ -26,6 +26,11 @@ from wick_graph.runtime.context import NodeContext
 LAST_CALL: Final = "This is your last step: answer now from what you have; no tool can be called."
 """Tells the model why the last call of a run has no tools."""
 
+LAST_OUTPUT: Final = (
+    "This is your last step: give the final answer now; no other tool can be called."
+)
+"""The same, for an agent that gives an output."""
+
 
 async def modify_request(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, Any]]:
     """Write the overlay for the coming model call.
@@ -118,7 +123,8 @@ def initial(state: Mapping[str, Any], ctx: NodeContext) -> ModelRequest:
         ctx=ctx.for_hooks(state),
     )
     if last and tools:
-        request = replace(request.append_system(LAST_CALL, source="limit"), withheld=True)
+        text = LAST_CALL if ctx.spec.output is None else LAST_OUTPUT
+        request = replace(request.append_system(text, source="limit"), withheld=True)
     return request
 
 

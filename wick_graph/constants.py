@@ -7,6 +7,9 @@ from typing import Final
 MAX_ITERATIONS: Final = 25
 """Model calls in one run."""
 
+OUTPUT_RETRIES: Final = 2
+"""How often a run asks its model again for a valid output."""
+
 MAX_RESULT_CHARS: Final = 80_000
 """Code points of a tool's output; from a longer one the engine cuts out the middle."""
 

@@ -9,7 +9,8 @@
     │   └── RefusedError         a rule forbids the call, such as a path outside its root
     ├── HookError                a hook broke its contract
     ├── RunError                 a run ended without an answer
-    │   └── NothingWaitsError    an answer came, but no call waits for one
+    │   ├── NothingWaitsError    an answer came, but no call waits for one
+    │   └── OutputError          a run has no valid output
     ├── ReplayError              a run differs from its recording
     ├── DebugError               the debugger cannot carry out a command
     ├── ServerError              a server refuses, or cannot be reached
@@ -135,6 +136,12 @@ class NothingWaitsError(RunError):
     """Refuse a decision about a call in a thread where no call waits for one."""
 
     code = "nothing_waits"
+
+
+class OutputError(RunError):
+    """Report a run without an output of its agent's type; the thread can go on."""
+
+    code = "output"
 
 
 class ReplayError(WickError):

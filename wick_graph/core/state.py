@@ -269,6 +269,8 @@ class AgentOutput(TypedDict, total=False):
     """Money, if a hook counts it: of the thread, and of the run under keys with `run_`."""
     iteration: Annotated[int, last]
     stop_reason: Annotated[str, last]
+    output: Annotated[Any, last]
+    """What a typed agent gave: the name of the type, and its data; or its failed attempts."""
 
 
 class AgentState(AgentOutput, total=False):
@@ -448,6 +450,10 @@ def _commands(value: Any) -> str | None:
     return None if good else "it takes commands of tools alone"
 
 
+def _output(value: Any) -> str | None:
+    return None if value is None else _mapping(value)
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "messages": message_problem,
     "todos": _todos,
@@ -460,4 +466,5 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "middleware": _mapping,
     "skills": _list,
     "to_parent": _commands,
+    "output": _output,
 }

@@ -8,11 +8,11 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, overload
 
 from langchain_core.runnables import Runnable
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from typing_extensions import Unpack
+from typing_extensions import TypedDict, TypeVar, Unpack
 
 from wick_graph.backends import Rules
 from wick_graph.config import code_folders, trust_folder
@@ -22,6 +22,7 @@ from wick_graph.constants import (
     COMPACTION_PERCENT,
     DEFAULT_TOOL_TIMEOUT_SECONDS,
     MAX_ITERATIONS,
+    OUTPUT_RETRIES,
 )
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
 from wick_graph.core.moments import JournalLevel, JournalOptions
@@ -39,6 +40,7 @@ from wick_graph.hooks.filesystem import note_store
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.messages import Processors
 from wick_graph.models.resolve import ModelChoice, resolve_model
+from wick_graph.models.structured import Output, OutputStrategy, OutputT
 from wick_graph.runtime.context import AgentSpec, EngineStore, Run
 from wick_graph.store import SqlSaver
 from wick_graph.store.connection import STORES
@@ -47,8 +49,36 @@ from wick_graph.store.sqlite import files_behind
 from wick_graph.tools.mcp import McpServer
 from wick_graph.tools.toolsets import Beside, ToolRegistry, ToolStore
 
+Model = str | Mapping[str, Any] | Runnable[Any, Any] | ModelChoice
+"""What the argument `model` takes."""
 
-class Agent(ChainStep):
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+class AgentOptions(TypedDict, total=False):
+    """The further arguments of an `Agent`, for type checkers; its docstring says what they do."""
+
+    system_prompt: str
+    tools: Sequence[Any]
+    hooks: Sequence[Any]
+    store: str | BaseCheckpointSaver[Any] | bool | None
+    max_iterations: int
+    ttl: str | float | None
+    tool_timeout: float | None
+    deadline: str | float | None
+    keep_latest: int | None
+    journal: JournalLevel | JournalOptions
+    processors: Processors | None
+    tool_store: ToolStore | None
+    mcp_servers: Sequence[McpServer]
+    allow_client_system: bool
+    base_dir: Path | None
+    output_retries: int
+
+
+class Agent(ChainStep, Generic[OutputT]):
     """An agent: a model, a prompt, tools, hooks, and the store of its threads.
 
     Args:
@@ -75,16 +105,74 @@ class Agent(ChainStep):
         mcp_servers: Servers that provide tools; the constructor fetches their tool lists.
         allow_client_system: Whether inputs may contain messages of the role `system`.
         base_dir: Base directory of relative paths in `model`.
+        output_type: What it gives: a type, a tuple of types, a JSON schema, or one of these in a
+            strategy of `wick_graph.models`; a text by default.
+        output_retries: How often a run asks its model again for a valid output.
 
     Raises:
         ConfigError: An argument is invalid.
         ModelError: The model cannot be found or built.
     """
 
+    # Type checkers see one of these; the names of the other arguments stand in `AgentOptions`.
+    @overload
+    def __init__(
+        self: Agent[str],
+        name: str = ...,
+        model: Model = ...,
+        *,
+        output_type: None = None,
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[A],
+        name: str = ...,
+        model: Model = ...,
+        *,
+        output_type: type[A] | OutputStrategy[A],
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[A | B],
+        name: str = ...,
+        model: Model = ...,
+        *,
+        output_type: tuple[type[A], type[B]],
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[A | B | C],
+        name: str = ...,
+        model: Model = ...,
+        *,
+        output_type: tuple[type[A], type[B], type[C]],
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[dict[str, Any]],
+        name: str = ...,
+        model: Model = ...,
+        *,
+        output_type: Mapping[str, Any],
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[Any],
+        name: str = ...,
+        model: Model = ...,
+        *,
+        output_type: Any,
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
     def __init__(
         self,
         name: str = "agent",
-        model: str | Mapping[str, Any] | Runnable[Any, Any] | ModelChoice = "auto",
+        model: Model = "auto",
         *,
         system_prompt: str = "",
         tools: Sequence[Any] = (),
@@ -101,6 +189,8 @@ class Agent(ChainStep):
         mcp_servers: Sequence[McpServer] = (),
         allow_client_system: bool = True,
         base_dir: Path | None = None,
+        output_type: Any = None,
+        output_retries: int = OUTPUT_RETRIES,
     ) -> None:
         choice = (
             model if isinstance(model, ModelChoice) else resolve_model(model, base_dir=base_dir)
@@ -118,6 +208,7 @@ class Agent(ChainStep):
             journal=JournalOptions.of(journal),
             processors=_processors(processors),
             beside=_beside(name, tool_store, mcp_servers),
+            output=Output.of(output_type, output_retries),
         )
         self.name = name
         self.hooks: Sequence[Any] = (*hooks,)
@@ -215,7 +306,7 @@ class Agent(ChainStep):
         thread_id: str | None = None,
         config: Any = None,
         **options: Unpack[RunOptions],
-    ) -> Result:
+    ) -> Result[OutputT]:
         """Answer an input, and return the result of the run.
 
         Args:
@@ -239,7 +330,7 @@ class Agent(ChainStep):
         thread_id: str | None = None,
         config: Any = None,
         **options: Unpack[RunOptions],
-    ) -> Result:
+    ) -> Result[OutputT]:
         """Answer an input; see `invoke`."""
         call = self._call(input, thread_id, config, options)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
@@ -283,7 +374,7 @@ class Agent(ChainStep):
         config: Any = None,
         force: bool = False,
         debug: Any = None,
-    ) -> Result:
+    ) -> Result[OutputT]:
         """Continue a thread from its head: after a crash, a breakpoint, or with an answer.
 
         Args:
@@ -307,7 +398,7 @@ class Agent(ChainStep):
         config: Any = None,
         force: bool = False,
         debug: Any = None,
-    ) -> Result:
+    ) -> Result[OutputT]:
         """Continue a thread from its head; see `resume`."""
         call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
@@ -456,11 +547,12 @@ class Agent(ChainStep):
             given, thread_id, config, options, answer, self.name, self.allow_client_system
         )
 
-    def read_result(self, values: Mapping[str, Any], run: Run) -> Result:
+    def read_result(self, values: Mapping[str, Any], run: Run) -> Result[OutputT]:
         """Return the result of a run: its end, and the state that it left."""
-        return result_of(values, run, run.thread_id or "", self.spec.model.name)
+        name, output = self.spec.model.name, self.spec.output
+        return result_of(values, run, run.thread_id or "", name, output)
 
-    def _result(self, call: Call, values: Any) -> Result:
+    def _result(self, call: Call, values: Any) -> Result[OutputT]:
         return self.read_result(values or {}, call.run)
 
     def _stream(self, call: Call, tokens: bool) -> Iterator[Event]:
@@ -469,7 +561,7 @@ class Agent(ChainStep):
         )
 
     def _astream(self, call: Call, tokens: bool) -> AsyncIterator[Event]:
-        async def run() -> Result:
+        async def run() -> Result[OutputT]:
             return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
         return aread(call, tokens, run)

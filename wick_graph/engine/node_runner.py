@@ -82,8 +82,8 @@ def _has_handlers(config: RunnableConfig) -> bool:
 
 Writes = list[tuple[str, Any]]
 
-_COUNTERS: Final = 2
-"""Writes with which `before_agent` opens every input."""
+_RESET: Final = frozenset({"iteration", "stop_reason", "output"})
+"""Channels that `before_agent` resets for every input; a crash resets them again."""
 
 Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
 
@@ -147,7 +147,7 @@ class Node(Runnable[Any, Any]):
             writer.policy = durability.after_before_agent(
                 began_from,
                 observed=run.observed,
-                repaired=len(made) > _COUNTERS,
+                repaired=any(channel not in _RESET for channel, _ in made),
                 has_hooks=bool(self.spec.hooks.before_agent),
             )
         elif self.name == "modify_request":
@@ -176,9 +176,11 @@ class Router(Runnable[Any, Any]):
         run.ended = isinstance(target, str)
         run.stopped = (input.get("stop_reason") or "done") if run.ended else ""
         spec = self._spec
+        # An output is durable before the run ends: a crash in between must not ask for it again.
+        gives = run.ended and spec.output is not None
         run.writer.policy = durability.after_route(
             langgraph_config.began_from(config),
-            observed=run.observed,
+            observed=run.observed or gives,
             sent=() if run.ended else [sent.arg.get("name", "") for sent in target],
             ledger=run.ledger is not None,
             in_place=all(layer.in_place for layer in spec.hooks.wrap_tool_call),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.types import Interrupt
 
 from wick_graph.core.usage import Cost, Usage
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, OutputError
 from wick_graph.messages import to_wick
+from wick_graph.models.structured import Output, OutputT
 from wick_graph.runtime.context import Run
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
 
@@ -20,11 +22,11 @@ ERROR_PREFIX = "Error: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Generic[OutputT]):
     """Result of a run."""
 
     text: str
-    """The answer; empty if the run stopped without one."""
+    """The answer, of a typed agent its output as JSON; empty if the run stopped without one."""
     thread_id: str
     """Pass it to the next call to continue the same conversation."""
     stopped_because: StoppedBecause
@@ -47,6 +49,21 @@ class Result:
     run_id: str = ""
     interrupts: tuple[Any, ...] = ()
     """LangGraph's `Interrupt` objects that wait for an answer."""
+    structured: Any = field(default=None, repr=False)
+    """The output as plain data; None without one, and of an agent that gives a text."""
+    made: Any = field(default=None, repr=False, compare=False)
+    """The output, or the error that `output` raises."""
+
+    @property
+    def output(self) -> OutputT:
+        """The output, an object of the agent's type; of an agent without one, its text.
+
+        Raises:
+            OutputError: The run stopped without an output.
+        """
+        if isinstance(self.made, OutputError):
+            raise self.made
+        return cast(OutputT, self.made)
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
@@ -68,6 +85,7 @@ class Result:
             "thread_id": self.thread_id,
             "run_id": self.run_id,
             "response": self.text,
+            **({} if self.structured is None else {"output": self.structured}),
             "stopped_because": self.stopped_because,
             **({"reason": self.reason} if self.reason else {}),
             "model": self.model,
@@ -83,16 +101,28 @@ class Result:
         }
 
 
-def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -> Result:
+def result_of(
+    values: Mapping[str, Any], run: Run, thread_id: str, model: str, output: Output | None = None
+) -> Result[Any]:
     """Make a result from the graph's final values and the run."""
     messages = list(values.get("messages") or ())
     last = messages[-1] if messages else None
     counted = values.get("cost")
     answered = isinstance(last, AIMessage) and not last.tool_calls and run.stopped != "empty"
+    text = last.text if answered and last is not None else ""
+    because = run.stopped or "done"
+    found = (values.get("output") or {}) if output is not None else {}
+    given = because == "done" and "data" in found
+    if output is None and because == "done":
+        made: Any = text
+    else:
+        made = _built(output, found) if output is not None and given else _missing(because)
     return Result(
-        text=last.text if answered and last is not None else "",
+        text=json.dumps(found["data"], ensure_ascii=False) if given else text,
+        structured=found["data"] if given else None,
+        made=made,
         thread_id=thread_id,
-        stopped_because=run.stopped or "done",
+        stopped_because=because,
         reason=run.reason,
         model=run.model or model,
         messages=messages,
@@ -104,6 +134,20 @@ def result_of(values: Mapping[str, Any], run: Run, thread_id: str, model: str) -
         thread_cost=Cost.of(counted) if counted else None,
         run_id=run.run_id,
         interrupts=_in_order(values.get("__interrupt__") or (), messages),
+    )
+
+
+def _built(output: Output, found: Mapping[str, Any]) -> Any:
+    """Return the output that a thread holds, or the error of one that cannot be made."""
+    try:
+        return output.build(found)
+    except OutputError as error:
+        return error
+
+
+def _missing(because: str) -> OutputError:
+    return OutputError(
+        f"the run gave no output, it stopped because: {because}; look at stopped_because first"
     )
 
 

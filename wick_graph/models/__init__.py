@@ -13,8 +13,18 @@ from wick_graph.lazy import load_when_used
 if TYPE_CHECKING:
     from wick_graph.models.resolve import ModelChoice, resolve_model
     from wick_graph.models.retry import RetryPolicy, classify, retry_delay
+    from wick_graph.models.structured import NativeOutput, PromptedOutput, ToolOutput
 
-__all__ = ["ModelChoice", "RetryPolicy", "classify", "resolve_model", "retry_delay"]
+__all__ = [
+    "ModelChoice",
+    "NativeOutput",
+    "PromptedOutput",
+    "RetryPolicy",
+    "ToolOutput",
+    "classify",
+    "resolve_model",
+    "retry_delay",
+]
 
 if not TYPE_CHECKING:
     __getattr__ = load_when_used(
@@ -22,5 +32,6 @@ if not TYPE_CHECKING:
         {
             "wick_graph.models.resolve": ("ModelChoice", "resolve_model"),
             "wick_graph.models.retry": ("RetryPolicy", "classify", "retry_delay"),
+            "wick_graph.models.structured": ("NativeOutput", "PromptedOutput", "ToolOutput"),
         },
     )

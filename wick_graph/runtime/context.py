@@ -29,6 +29,7 @@ from wick_graph.messages.tokens import PrefixEstimate, sent_tokens
 from wick_graph.messages.validation import PrefixValidator
 from wick_graph.models.call import Processing
 from wick_graph.models.resolve import Binder, ModelChoice
+from wick_graph.models.structured import Output
 from wick_graph.store.journal_rows import JournalRows
 from wick_graph.store.leases import Lease, Leases, Writer
 from wick_graph.store.ledger import Ledger
@@ -63,6 +64,8 @@ class AgentSpec:
     """Sources of tools that can change at run time."""
     guest: bool = False
     """The graph is the user's own: the engine records nothing of it, and adds no messages."""
+    output: Output | None = None
+    """What it gives; None for a text."""
     toolbox: Toolbox = field(init=False, repr=False)
     binder: Binder = field(init=False, repr=False, default_factory=Binder)
     recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -70,7 +73,15 @@ class AgentSpec:
 
     def __post_init__(self) -> None:
         _check(self)
-        toolbox = Toolbox(self.tools, self.hooks.tool_sources, self.beside)
+        toolbox = Toolbox(
+            self.tools,
+            self.hooks.tool_sources,
+            self.beside,
+            () if self.output is None else self.output.forms,
+        )
+        others = bool(self.tools or self.hooks.tool_sources or self.beside)
+        if self.output is not None and self.output.way_of(self.model, others) == "tool":
+            toolbox.offer_output()
         object.__setattr__(self, "toolbox", toolbox)
 
 

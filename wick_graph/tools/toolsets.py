@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from wick_graph.core.request import state_view
 from wick_graph.errors import ConfigError, HookError
-from wick_graph.tools.bound import BoundTool, bind_tool
+from wick_graph.tools.bound import BoundTool, bind_tool, bind_tools
 
 # --- The tools of an agent, by name and in order.
 
@@ -128,11 +128,29 @@ class Toolbox:
         tools: Sequence[BoundTool],
         sources: Sequence[Source],
         beside: Sequence[Beside] = (),
+        output: Sequence[Any] = (),
     ) -> None:
+        self.output: Mapping[str, BoundTool] = {made.name: made for made in bind_tools(output)}
+        """The output tools; offered here, or added to the request of a model that needs them."""
+        self._given: Mapping[str, BoundTool] = {}
         self._own = Offered({tool.name: tool for tool in tools})
         self._sources = tuple(sources)
         self._beside = tuple(beside)
         self._bound: dict[int, tuple[Any, BoundTool]] = {}
+
+    def offer_output(self) -> None:
+        """Offer the output tools, after all others.
+
+        Raises:
+            ConfigError: A tool of the agent has the name of one.
+        """
+        taken = next((name for name in self.output if name in self._own), None)
+        if taken is not None:
+            raise ConfigError(
+                f"a tool and a type of the output are both called {taken}; rename one of them"
+            )
+        self._given = self.output
+        self._own.update(self.output)
 
     def at(self, state: Mapping[str, Any]) -> Offered:
         """Return the tools of a state by name, in order of registration.
@@ -155,6 +173,9 @@ class Toolbox:
                 raise HookError(f"hook {hook} tools: {error}") from error
         for tool in more:
             tools.setdefault(tool.name, tool)
+        for name, tool in self._given.items():
+            tools[name] = tool
+            tools.by.pop(name, None)
         return tools
 
     def _bind(self, tool: Any) -> BoundTool:
