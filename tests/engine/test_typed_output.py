@@ -1,0 +1,315 @@
+"""Agents with an output type: what is asked, what is taken, and what the thread keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import BaseModel, Field
+
+from tests.engine.support import Door, add, roles
+from tests.engine.typed import (
+    CASES,
+    SAMPLES,
+    Case,
+    River,
+    client,
+    sent_schema,
+    written,
+)
+from tests.engine.typed_process import BERN, City
+from tests.support.provider import Provider
+from wick_graph import Agent, BaseHook, Verdict, ai
+from wick_graph.errors import ConfigError, OutputError
+from wick_graph.events import Done, Event, Failed
+from wick_graph.models import NativeOutput, PromptedOutput, ToolOutput
+from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel, call, calls, text, unknown_tool
+
+STRATEGIES = {"tool": ToolOutput, "native": NativeOutput, "prompted": PromptedOutput}
+CITY = City(name="Bern", people=134_000)
+
+
+def typed(*steps: Any, **options: Any) -> tuple[Agent, ScriptedModel]:
+    model = ScriptedModel(list(steps))
+    options.setdefault("output_type", City)
+    return Agent(model=model, **options), model
+
+
+def events_of(agent: Agent, door: str, given: str, thread: str) -> list[Event]:
+    if door == "stream":
+        return [*agent.stream(given, thread_id=thread)]
+
+    async def read() -> list[Event]:
+        return [event async for event in agent.astream(given, thread_id=thread)]
+
+    return asyncio.run(read())
+
+
+def asked_through(agent: Agent, door: str, given: str, thread: str) -> Any:
+    if door == "invoke":
+        return agent.invoke(given, thread_id=thread)
+    if door == "ainvoke":
+        return asyncio.run(agent.ainvoke(given, thread_id=thread))
+    end = events_of(agent, door, given, thread)[-1]
+    if isinstance(end, Failed):
+        assert end.exception is not None
+        raise end.exception
+    assert isinstance(end, Done)
+    return end.result
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(vars(case).values()))
+def test_matrix(case: Case, provider: Provider) -> None:
+    sample = SAMPLES[case.sample]
+    model = client(case.provider, provider)
+    agent: Agent = Agent(model=model, output_type=STRATEGIES[case.way](sample.output_type))
+    good, bad = (written(sample, case.way, good=good) for good in (True, False))
+    script: dict[str, list[Any]] = {
+        "valid": [good],
+        "invalid, then valid": [bad, good],
+        "never valid": [bad, written(sample, case.way, good=False), bad],
+        "a text instead": ["I would rather chat.", good],
+    }
+    provider.say(*script[case.replies])
+    if case.replies == "never valid":
+        with pytest.raises(OutputError, match="asked 3 times"):
+            asked_through(agent, case.door, "Go", "t")
+        provider.say(written(sample, case.way, good=True))
+    result = asked_through(agent, case.door, "Go", "t")
+    assert result.output == sample.expected
+    assert type(result.output) is type(sample.expected)
+    assert result.stopped_because == "done"
+    provider.assert_complete()
+
+    bodies = provider.bodies
+    for body in bodies:
+        schema = sent_schema(case.provider, case.way, sample.tool, body)
+        known = sample.good if case.way == "tool" else sample.text or sample.good
+        jsonschema.validate(known, schema)
+    shown = [str(body["messages"][-1]) for body in bodies]
+    if case.replies == "invalid, then valid":
+        assert sample.path in shown[1]
+        assert result.usage.calls == 2
+        seen = roles(result.messages)
+        assert seen == (["human", *["ai", "tool"] * 2] if case.way == "tool" else ["human", "ai"])
+    if case.replies == "a text instead":
+        assert "I would rather chat." not in str(result.messages)
+        assert "I would rather chat." in str(bodies[1])
+        assert result.usage.calls == result.thread_usage.calls == 2
+
+
+def test_the_output_call_is_answered_and_reaches_no_tool(door: Door) -> None:
+    seen: list[str] = []
+
+    class Watch(BaseHook):
+        def wrap_tool_call(self, call: Any, next: Any) -> Any:
+            seen.append(call.name)
+            return next(call)
+
+    agent, model = typed(call("add", a=1, b=2), call("City", **BERN), tools=[add], hooks=[Watch()])
+    result = door(agent, "Go")
+    assert (result.output, result.stopped_because) == (CITY, "done")
+    assert result.text == '{"name": "Bern", "people": 134000}'
+    assert roles(result.messages) == ["human", "ai", "tool", "ai", "tool"]
+    assert result.messages[-1].text == "The answer was accepted."
+    assert seen == ["add"]
+    assert model.calls[0].tool_names == ("add", "City")
+    nodes = set(agent.graph.get_graph().nodes)
+    assert nodes == set(Agent(model=model).graph.get_graph().nodes)
+
+
+def test_the_state_holds_data_and_the_next_input_resets_it(door: Door) -> None:
+    agent, _ = typed(call("City", **BERN), text("No."), text("No."), text("No."))
+    door(agent, "Go", thread_id="t")
+    config: Any = {"configurable": {"thread_id": "t"}}
+    assert agent.graph.get_state(config).values["output"] == {"name": "City", "data": BERN}
+    with pytest.raises(OutputError, match="a text is not taken"):
+        door(agent, "Again", thread_id="t")
+    assert "data" not in (agent.graph.get_state(config).values["output"] or {})
+
+
+def test_after_the_error_the_thread_goes_on(door: Door) -> None:
+    bad = calls(("City", {"name": 1}), unchecked=True)
+    agent, _ = typed(bad, bad, call("City", **BERN), output_retries=1)
+    with pytest.raises(OutputError, match="asked twice|asked 2 times"):
+        door(agent, "Go", thread_id="t")
+    assert door(agent, "Again", thread_id="t").output == CITY
+
+
+def test_other_calls_run_beside_an_invalid_output_only(door: Door) -> None:
+    ran: list[int] = []
+
+    def note(n: int) -> str:
+        """Note a number."""
+        ran.append(n)
+        return "noted"
+
+    bad = calls(("City", {"name": "Bern"}), ("note", {"n": 1}), unchecked=True)
+    agent, _ = typed(bad, calls(("note", {"n": 2}), ("City", BERN)), tools=[note])
+    result = door(agent, "Go")
+    assert (result.output, ran) == (CITY, [1])
+    answers = [m.text for m in result.messages if m.type == "tool"]
+    assert answers[0] == "Error: people: Field required"
+    assert answers[1] == "noted"
+    assert answers[2].startswith("Error: the answer was given in the same reply")
+    assert answers[3] == "The answer was accepted."
+
+
+def test_two_outputs_in_one_reply_are_both_refused(door: Door) -> None:
+    twice = calls(("City", BERN), ("City", BERN))
+    agent, _ = typed(twice, call("City", **BERN))
+    result = door(agent, "Go")
+    assert result.output == CITY
+    answers = [m.text for m in result.messages if m.type == "tool"]
+    assert (
+        answers[0]
+        == answers[1]
+        == ("Error: the answer was given more than once in one reply; give it once")
+    )
+
+
+@pytest.mark.parametrize("way", ["tool", "native", "prompted"])
+def test_the_last_step_can_still_give_the_output(door: Door, way: str) -> None:
+    last = call("City", **BERN) if way == "tool" else text(str(BERN).replace("'", '"'))
+    agent, model = typed(
+        call("add", a=1, b=2),
+        last,
+        tools=[add],
+        max_iterations=2,
+        output_type=STRATEGIES[way](City),
+    )
+    result = door(agent, "Go")
+    assert (result.output, result.stopped_because) == (CITY, "done")
+    assert model.calls[1].tool_names == (("City",) if way == "tool" else ())
+    assert "This is your last step" in model.calls[1].system
+
+
+def test_a_limit_without_an_output_is_no_error_until_it_is_read(door: Door) -> None:
+    agent, _ = typed(calls(("City", {}), unchecked=True), max_iterations=1)
+    result = door(agent, "Go")
+    assert (result.stopped_because, result.structured) == ("limit", None)
+    assert result.messages[-1].text == "Stopped after 1 step without a final answer."
+    with pytest.raises(OutputError, match="it stopped because: limit"):
+        _ = result.output
+
+
+def test_a_hook_that_ends_the_run_ends_it_without_an_output(door: Door) -> None:
+    class Enough(BaseHook):
+        def after_model(self, message: Any, ctx: Any) -> Any:
+            return Verdict(end=True, because="limit")
+
+    agent, _ = typed(call("City", **BERN), hooks=[Enough()])
+    with pytest.raises(OutputError):
+        _ = door(agent, "Go").output
+
+
+def test_a_hook_changes_the_output_before_it_is_taken(door: Door) -> None:
+    class Correct(BaseHook):
+        def after_model(self, message: Any, ctx: Any) -> Any:
+            message.tool_calls[0]["args"]["name"] = "Basel"
+            return Verdict(reply=message)
+
+    agent, _ = typed(call("City", **BERN), hooks=[Correct()])
+    assert door(agent, "Go").output.name == "Basel"
+
+
+def test_a_reply_in_the_models_place_is_not_asked_again(door: Door) -> None:
+    class Silent(BaseHook):
+        def wrap_model_call(self, request: Any, next: Any) -> Any:
+            return ai("I am out of order.")
+
+    agent, model = typed(call("City", **BERN), hooks=[Silent()])
+    result = door(agent, "Go")
+    assert (result.text, result.structured, model.calls) == ("I am out of order.", None, ())
+    with pytest.raises(OutputError):
+        _ = result.output
+
+
+def test_a_hook_that_drops_all_tools_keeps_the_output_tool(door: Door) -> None:
+    class Bare(BaseHook):
+        def modify_request(self, request: Any, ctx: Any) -> Any:
+            return request.with_tools([])
+
+    agent, model = typed(call("City", **BERN), tools=[add], hooks=[Bare()])
+    assert door(agent, "Go").output == CITY
+    assert model.calls[0].tool_names == ("City",)
+
+
+def test_an_empty_reply_is_asked_again(door: Door) -> None:
+    agent, model = typed(text(""), call("City", **BERN))
+    assert door(agent, "Go").output == CITY
+    assert len(model.calls) == 2
+
+
+def test_an_unknown_tool_beside_is_answered_by_the_loop(door: Door) -> None:
+    agent, _ = typed(unknown_tool("Town"), call("City", **BERN))
+    assert door(agent, "Go").output == CITY
+
+
+def test_defaults_of_the_type_are_kept() -> None:
+    class Stamped(BaseModel):
+        name: str
+        number: int = Field(default_factory=iter(range(100)).__next__)
+
+    agent, _ = typed(call("Stamped", name="a"), output_type=Stamped)
+    first = agent.invoke("Go", thread_id="t")
+    assert agent.resume("t").output == first.output
+
+
+def test_a_repeated_key_builds_the_same_object(door: Door, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'threads.db'}"
+    with SqlSaver.from_url(url) as store:
+        agent, model = typed(call("River", name="Aare"), store=store, output_type=(City, River))
+        first = door(agent, "Go", thread_id="t", idempotency_key="k")
+        again = door(agent, "Go", thread_id="t", idempotency_key="k")
+    assert first.output == again.output == River("Aare", 0)
+    assert (first.text, len(model.calls)) == (again.text, 1)
+    with SqlSaver.from_url(url) as store:
+        other, _ = typed(store=store, output_type=City)
+        with pytest.raises(OutputError, match="of the type 'River'"):
+            _ = door(other, "Go", thread_id="t", idempotency_key="k").output
+
+
+@pytest.mark.parametrize("way", ["tool", "native"])
+def test_a_kill_between_the_reply_and_the_end_asks_no_model(way: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.engine.typed_process", str(tmp_path), way]
+    killed = subprocess.run([*command, "begin"], timeout=120, check=False, capture_output=True)
+    assert killed.returncode == -9, killed.stderr
+    done = subprocess.run([*command, "resume"], timeout=120, check=False, capture_output=True)
+    assert done.stdout.split() == [b"1", b"City(name='Bern',", b"people=134000)"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"output_type": ()}, "empty tuple"),
+        ({"output_type": object()}, "no JSON schema"),
+        ({"output_retries": -1}, "output_retries must be 0 or more"),
+        ({"output_type": {"type": "object", "$ref": "https://example.com/x"}}, "ref"),
+    ],
+)
+def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        typed(**options)
+
+
+def test_a_tool_with_the_name_of_the_output_is_refused() -> None:
+    def City(name: str) -> str:
+        """Look up a city."""
+        return name
+
+    with pytest.raises(ConfigError, match="both called City"):
+        typed(tools=[City])
+
+
+def test_without_an_output_type_the_output_is_the_text(door: Door) -> None:
+    agent = Agent(model=ScriptedModel(["Hello."]))
+    result = door(agent, "Go")
+    assert (result.output, result.structured) == ("Hello.", None)
+    assert agent.spec.output is None

@@ -1,0 +1,57 @@
+"""A typed agent that is killed when its reply is stored, before its run ends.
+
+`python -m tests.engine.typed_process FOLDER tool|native begin|resume`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, Field
+
+from wick_graph import Agent
+from wick_graph.engine import lifecycle
+from wick_graph.models import NativeOutput, ToolOutput
+from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel, call, respond
+
+
+class City(BaseModel):
+    """A city."""
+
+    name: str
+    people: int = Field(ge=0)
+
+
+BERN: Final = {"name": "Bern", "people": 134_000}
+
+
+async def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(folder: Path, way: str, how: str) -> None:
+    asked = folder / "asked"
+
+    def reply(_: Any) -> Any:
+        with asked.open("a", encoding="utf-8") as file:
+            file.write("x")
+        return call("City", **BERN) if way == "tool" else json.dumps(BERN)
+
+    output: Any = (ToolOutput if way == "tool" else NativeOutput)(City)
+    with SqlSaver.from_url(f"sqlite:///{folder / 'threads.db'}") as store:
+        agent: Agent = Agent(model=ScriptedModel([respond(reply)]), store=store, output_type=output)
+        if how == "begin":
+            lifecycle.finish_run = die
+            agent.invoke("Go", thread_id="t")
+        else:
+            print(len(asked.read_text("utf-8")), repr(agent.resume("t").output))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
