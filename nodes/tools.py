@@ -15,7 +15,7 @@ from wick_graph.hooks.onion import Onion
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import owned
 from wick_graph.runtime.context import NodeContext
-from wick_graph.runtime.tool_ledger import Gate, again, bound_by, execute_once
+from wick_graph.runtime.tool_ledger import Gate, again, bound_by, execute_once, has_begun
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
@@ -101,6 +101,7 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
         made = await execute_once(call, tool, ctx)
         return _private(made) if ctx.spec.hooks.wrap_tool_call else made
     data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
+    data["begun"] = await has_begun(call, ctx)
     said = await notify(
         listener, Moment("tool", "call", call.name, {**data, "call": call}, call.id)
     )

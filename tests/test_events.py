@@ -14,6 +14,8 @@ from wick_graph.client.wire import event_of
 CLASSES: tuple[type[Any], ...] = get_args(events.Event)
 VALUES: dict[str, Any] = {
     "args": {"a": 1},
+    "attempt": 2,
+    "calls": ({"index": 0, "id": "c1", "name": "add", "args": '{"a'},),
     "cause": "call_1",
     "content": "whole",
     "delay": 1.5,
@@ -22,9 +24,11 @@ VALUES: dict[str, Any] = {
     "error": "broken",
     "inner": events.ToolStart(name="add", args={}),
     "interrupt_id": "i1",
+    "message_id": "msg_1",
     "name": "add",
     "output": "3",
     "path": ("boss", "clerk"),
+    "reasoning": "hm",
     "run_id": "r1",
     "stopped_because": "cancelled",
     "thread_id": "t1",

@@ -1,11 +1,12 @@
 """The events of a run's stream: a closed set, the same in Python, JSON and SSE.
 
     ChatModelStart   on_chat_model_start    a model call begins
-    ChatModelStream  on_chat_model_stream   a piece of text
+    ChatModelStream  on_chat_model_stream   a piece of text, of reasoning, or of a call's arguments
     ChatModelRetry   on_chat_model_retry    the call failed, another follows; drop its pieces
     ChatModelEnd     on_chat_model_end      the whole reply
     ToolStart        on_tool_start          a tool call begins
     ToolEnd          on_tool_end            its result
+    OutputDelta      on_output              the output of a typed agent, as far as it is written
     SubagentEvent    on_subagent            an event of a run that a tool call began
     Interrupted      interrupt              the run waits for an answer or at a breakpoint
     Done             done                   last: the run has ended
@@ -57,15 +58,29 @@ class ChatModelStart(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatModelStream(_Event):
-    """A piece of the reply's text, as it comes."""
+    """A piece of the reply, as it comes: of its text, its reasoning, or its calls."""
 
     event: ClassVar[str] = "on_chat_model_stream"
     name: str
     delta: str
+    """Text of the answer."""
+    reasoning: str = ""
+    """Text of the model's reasoning."""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    """Pieces of calls, `{"index", "id", "name", "args"}` each; `args` is a piece of JSON."""
+    message_id: str = ""
+    """The reply's id, if the provider gives it with its pieces."""
 
     def data(self) -> dict[str, Any]:
-        """Give the text under both names that readers know."""
-        return {"delta": self.delta, "chunk": {"content": self.delta}}
+        """Give the text under both names that readers know, and what else there is."""
+        more = {"reasoning": self.reasoning, "message_id": self.message_id}
+        calls = [dict(call) for call in self.calls]
+        return {
+            "delta": self.delta,
+            "chunk": {"content": self.delta},
+            **{key: value for key, value in more.items() if value},
+            **({"calls": calls} if calls else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +108,19 @@ class ChatModelEnd(_Event):
     tool_calls: tuple[Mapping[str, Any], ...] = ()
     """`{"id", "name", "args"}` each."""
     usage: Mapping[str, int] = field(default_factory=dict)
+    message_id: str = ""
+    """The reply's id as the model gives it."""
 
     def data(self) -> dict[str, Any]:
         """Give the whole reply."""
         calls = [dict(call) for call in self.tool_calls]
-        return {"content": self.content, "tool_calls": calls, "usage": dict(self.usage)}
+        told = {"message_id": self.message_id} if self.message_id else {}
+        return {"content": self.content, "tool_calls": calls, "usage": dict(self.usage), **told}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStart(_Event):
-    """A tool call begins."""
+    """A tool call begins, after its approval; comes once for each call."""
 
     event: ClassVar[str] = "on_tool_start"
     name: str
@@ -128,6 +146,23 @@ class ToolEnd(_Event):
         """Give the output, and the error of a call that failed."""
         failed = {"error": self.error} if self.error is not None else {}
         return {"output": self.output, **failed}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputDelta(_Event):
+    """The output of a typed agent as far as the model has written it; at most ten a second.
+
+    The last one before `Done` has the whole output, as data.
+    """
+
+    event: ClassVar[str] = "on_output"
+    attempt: int = 1
+    """Counts the model's tries; a new one replaces what came before."""
+    output: Any = None
+
+    def data(self) -> dict[str, Any]:
+        """Give the try and the data."""
+        return {"attempt": self.attempt, "output": self.output}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +244,7 @@ Event: TypeAlias = (
     | ChatModelEnd
     | ToolStart
     | ToolEnd
+    | OutputDelta
     | SubagentEvent
     | Interrupted
     | Done

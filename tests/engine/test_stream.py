@@ -8,10 +8,11 @@ import threading
 from typing import Any, get_args
 
 import pytest
+from langchain_core.messages import AIMessage
 from langgraph.types import interrupt
 
 from tests.engine.support import agent_of
-from wick_graph import Agent, events
+from wick_graph import Agent, BaseHook, events
 from wick_graph.constants import EVENT_QUEUE_SIZE
 from wick_graph.errors import MessageError
 from wick_graph.testing import ScriptedModel, attempts, call, calls, cut_stream, error, text
@@ -54,7 +55,8 @@ def test_the_wire_form_has_the_names_that_readers_know(style: str) -> None:
     data = {w["event"]: w.get("data") for w in wire}
     assert data["on_tool_start"] == {"args": {"a": 1, "b": 2}, "input": {"a": 1, "b": 2}}
     assert data["on_tool_end"] == {"output": "3"}
-    assert data["on_chat_model_stream"] == {"delta": "ok", "chunk": {"content": "ok"}}
+    piece = {"delta": "ok", "chunk": {"content": "ok"}, "message_id": "msg_2"}
+    assert data["on_chat_model_stream"] == piece
     assert data["done"]["stop_reason"] == "done"
     assert data["done"]["total_duration_ms"] >= 0
     assert all(set(w) <= {"event", "name", "run_id", "data", "thread_id"} for w in wire)
@@ -212,6 +214,7 @@ def test_the_vocabulary_is_closed() -> None:
         "on_chat_model_end",
         "on_tool_start",
         "on_tool_end",
+        "on_output",
         "on_subagent",
         "interrupt",
         "done",
@@ -249,3 +252,53 @@ def test_a_run_that_is_cancelled_ends_with_an_error_event(kind: str) -> None:
         "data": {"error": "run cancelled", "stopped_because": "cancelled"},
     }
     assert last.result.stopped_because == "cancelled"
+
+
+@both
+def test_the_pieces_of_calls_and_of_reasoning_are_told(style: str) -> None:
+    agent, _ = agent_of(call("add", a=1, b=2), "ok")
+    pieces = [e for e in read(agent, "?", style) if isinstance(e, events.ChatModelStream)]
+    calls = [piece for e in pieces for piece in e.calls]
+    assert (calls[0]["name"], calls[0]["index"]) == ("add", 0)
+    assert json.loads("".join(piece["args"] for piece in calls)) == {"a": 1, "b": 2}
+    assert {e.message_id for e in pieces} == {"msg_1", "msg_2"}
+
+    thought: list[Any] = [
+        {"type": "thinking", "thinking": "Let me see.", "signature": "s", "index": 0},
+        {"type": "text", "text": "ok", "index": 1},
+    ]
+    agent, _ = agent_of(AIMessage(thought))
+    pieces = [e for e in read(agent, "?", style) if isinstance(e, events.ChatModelStream)]
+    assert "".join(e.reasoning for e in pieces) == "Let me see."
+    assert "".join(e.delta for e in pieces) == "ok"
+
+
+class Asker(BaseHook):
+    name = "asker"
+
+    def wrap_tool_call(self, call: Any, next: Any) -> Any:
+        interrupt("May I?")
+        return next(call)
+
+
+@both
+def test_a_call_starts_once_and_not_before_its_approval(style: str) -> None:
+    agent, _ = agent_of(call("add", a=1, b=2), "ok", hooks=[Asker()])
+    first = [type(e).__name__ for e in read(agent, "?", style, thread_id="t")]
+    assert "Interrupted" in first
+    assert "ToolStart" not in first
+    second = [type(e).__name__ for e in agent.stream_resume("t", True)]
+    assert [kind for kind in second if kind.startswith("Tool")] == ["ToolStart", "ToolEnd"]
+
+
+@both
+def test_a_tool_that_asks_has_begun_before_the_answer(style: str) -> None:
+    def ask() -> str:
+        """Ask the person."""
+        return f"they say {interrupt('What?')}"
+
+    agent, _ = agent_of(call("ask"), "ok", tools=[ask])
+    first = [type(e).__name__ for e in read(agent, "?", style, thread_id="t")]
+    second = [type(e).__name__ for e in agent.stream_resume("t", "yes")]
+    both_runs = [kind for kind in (*first, *second) if kind.startswith("Tool")]
+    assert both_runs == ["ToolStart", "ToolEnd"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +28,7 @@ from tests.engine.typed_process import BERN, City
 from tests.support.provider import Provider
 from wick_graph import Agent, BaseHook, Verdict, ai
 from wick_graph.errors import ConfigError, OutputError
-from wick_graph.events import Done, Event, Failed
+from wick_graph.events import Done, Event, Failed, OutputDelta
 from wick_graph.models import NativeOutput, PromptedOutput, ToolOutput
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call, calls, text, unknown_tool
@@ -313,3 +315,38 @@ def test_without_an_output_type_the_output_is_the_text(door: Door) -> None:
     result = door(agent, "Go")
     assert (result.output, result.structured) == ("Hello.", None)
     assert agent.spec.output is None
+
+
+@pytest.mark.parametrize("door", ["stream", "astream"])
+@pytest.mark.parametrize("way", ["tool", "native"])
+def test_a_stream_tells_the_output_as_it_is_written(door: str, way: str) -> None:
+    cities = [{"name": f"City {n}", "people": n} for n in range(40)]
+    wrong = {"response": [{"name": "x"}]}
+    good = {"response": cities}
+    steps: list[Any] = [
+        call("add", a=1, b=2),
+        *(
+            [calls(("output", wrong), unchecked=True), call("output", **good)]
+            if way == "tool"
+            else [json.dumps(wrong), json.dumps(good)]
+        ),
+    ]
+    model = ScriptedModel(steps, chunk_delay=0.002)
+    agent: Agent = Agent(model=model, tools=[add], output_type=STRATEGIES[way](list[City]))
+    events = events_of(agent, door, "Go", "t")
+    deltas = [event for event in events if isinstance(event, OutputDelta)]
+    result = events[-1].result if isinstance(events[-1], Done) else None
+    assert result is not None
+    assert len(result.output) == 40
+    assert deltas[-1].output == result.structured == cities
+    assert deltas[-1].attempt == max(event.attempt for event in deltas)
+    partial = [event.output for event in deltas if event.attempt == deltas[-1].attempt]
+    assert 3 < len(partial) < 40
+    assert all(len(a) <= len(b) for a, b in itertools.pairwise(partial))
+    assert all(one in cities for one in partial[-2][:-1])
+
+
+def test_a_stream_without_pieces_tells_the_output_once() -> None:
+    agent, _ = typed(call("City", **BERN))
+    events = [*agent.stream("Go", tokens=False)]
+    assert [e.output for e in events if isinstance(e, OutputDelta)] == [BERN]

@@ -23,6 +23,7 @@ from wick_graph.events import (
     Event,
     Failed,
     Interrupted,
+    OutputDelta,
     SubagentEvent,
     ToolEnd,
     ToolStart,
@@ -230,7 +231,12 @@ _Made = Callable[[str, Mapping[str, Any], dict[str, Any]], Event]
 _MAKERS: Final[dict[str, _Made]] = {
     "on_chat_model_start": lambda name, data, ids: ChatModelStart(name=name, **ids),
     "on_chat_model_stream": lambda name, data, ids: ChatModelStream(
-        name=name, delta=data["delta"], **ids
+        name=name,
+        delta=data["delta"],
+        reasoning=data.get("reasoning", ""),
+        calls=tuple(data.get("calls", ())),
+        message_id=data.get("message_id", ""),
+        **ids,
     ),
     "on_chat_model_retry": lambda name, data, ids: ChatModelRetry(
         name=name, error=data["error"], delay=data["delay"], **ids
@@ -240,11 +246,15 @@ _MAKERS: Final[dict[str, _Made]] = {
         content=data["content"],
         tool_calls=tuple(data["tool_calls"]),
         usage=data["usage"],
+        message_id=data.get("message_id", ""),
         **ids,
     ),
     "on_tool_start": lambda name, data, ids: ToolStart(name=name, args=data["args"], **ids),
     "on_tool_end": lambda name, data, ids: ToolEnd(
         name=name, output=data["output"], error=data.get("error"), **ids
+    ),
+    "on_output": lambda name, data, ids: OutputDelta(
+        attempt=data["attempt"], output=data["output"], **ids
     ),
     "on_subagent": lambda name, data, ids: SubagentEvent(
         path=tuple(data["path"]), cause=data["cause"], inner=event_of(data["event"]), **ids

@@ -31,7 +31,7 @@ from wick_graph.engine.compaction import Compaction, Terms, compact
 from wick_graph.engine.graph import ChainStep, RunGraph, build_graph
 from wick_graph.engine.lifecycle import RunOptions
 from wick_graph.engine.result import Result, checked_thread_id, result_of
-from wick_graph.engine.streaming import CONTINUE, Call, aread, call_of, read
+from wick_graph.engine.streaming import CONTINUE, Call, OutputReader, aread, call_of, read
 from wick_graph.engine.thread_turn import cancel, engine_store
 from wick_graph.errors import ConfigError
 from wick_graph.events import Event
@@ -556,15 +556,20 @@ class Agent(ChainStep, Generic[OutputT]):
         return self.read_result(values or {}, call.run)
 
     def _stream(self, call: Call, tokens: bool) -> Iterator[Event]:
-        return read(
-            call, tokens, lambda: self._result(call, self.graph.invoke(call.input, call.config))
-        )
+        def run() -> Result[OutputT]:
+            return self._result(call, self.graph.invoke(call.input, call.config))
+
+        return read(call, tokens, run, self._output_reader())
+
+    def _output_reader(self) -> OutputReader | None:
+        spec = self.spec
+        return spec.output and OutputReader(spec.output, spec.toolbox.offers_output)
 
     def _astream(self, call: Call, tokens: bool) -> AsyncIterator[Event]:
         async def run() -> Result[OutputT]:
             return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
-        return aread(call, tokens, run)
+        return aread(call, tokens, run, self._output_reader())
 
 
 def _ttl(ttl: Any) -> float | str | None:

@@ -290,6 +290,7 @@ class _Observer(BaseCallbackHandler):
         self._tools[run_id] = name, call_id
         args = json.loads(json.dumps(dict(given), default=str))
         self._record("tool", "enter", name, {"args": args}, call_id)
+        self._record("tool", "call", name, {}, call_id)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **more: Any) -> None:
         """Report the result of a tool call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import time
 from collections import deque
@@ -11,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from langchain_core.messages import AIMessage
 from langgraph.types import Command, Interrupt
 
 from wick_graph import langgraph_config
@@ -34,10 +36,12 @@ from wick_graph.events import (
     Event,
     Failed,
     Interrupted,
+    OutputDelta,
     ToolEnd,
     ToolStart,
 )
 from wick_graph.messages.validation import read_history, with_channels
+from wick_graph.models.structured import Output
 from wick_graph.runtime.context import Run
 
 # --- A bounded queue of events between a run and its reader.
@@ -56,16 +60,47 @@ def to_event(moment: Moment, run_id: str, thread_id: str | None) -> Event | None
 
 
 def _chunk(moment: Moment, ids: dict[str, Any]) -> Event:
-    chunk = moment.data["chunk"]
-    text = chunk.content if type(chunk.content) is str else chunk.text
-    return ChatModelStream(name=moment.name, delta=text, **ids)
+    chunk = moment.data["chunk"]  # a run may have thousands of these
+    plain = type(chunk.content) is str
+    pieces = getattr(chunk, "tool_call_chunks", None)
+    return ChatModelStream(
+        name=moment.name,
+        delta=chunk.content if plain else chunk.text,
+        reasoning=_reasoning(chunk) if not plain or chunk.additional_kwargs else "",
+        calls=tuple({key: one.get(key) for key in _PIECE} for one in pieces) if pieces else (),
+        message_id=chunk.id or "",
+        **ids,
+    )
+
+
+_PIECE: Final = ("index", "id", "name", "args")
+
+
+def _reasoning(chunk: AIMessage) -> str:
+    """Return the reasoning in a piece, which each provider writes in its own form."""
+    said = [chunk.additional_kwargs.get("reasoning_content")]
+    for block in chunk.content if isinstance(chunk.content, list) else ():
+        if isinstance(block, dict) and block.get("type") in _THOUGHTS:
+            said += [block.get("thinking"), block.get("reasoning")]
+            said += [part.get("text") for part in block.get("summary") or ()]
+    return "".join(text for text in said if isinstance(text, str))
+
+
+_THOUGHTS: Final = frozenset({"thinking", "reasoning"})
 
 
 def _reply(moment: Moment, ids: dict[str, Any]) -> Event:
     reply = moment.data["reply"]
     calls = tuple({"id": c["id"], "name": c["name"], "args": c["args"]} for c in reply.tool_calls)
     usage = usage_of(reply).to_dict()
-    return ChatModelEnd(name=moment.name, content=reply.text, tool_calls=calls, usage=usage, **ids)
+    return ChatModelEnd(
+        name=moment.name,
+        content=reply.text,
+        tool_calls=calls,
+        usage=usage,
+        message_id=reply.id or "",
+        **ids,
+    )
 
 
 def _again(moment: Moment, ids: dict[str, Any]) -> Event:
@@ -95,6 +130,61 @@ _MAKERS: dict[tuple[str, str], Any] = {
 }
 
 
+class OutputReader:
+    """Reads the output of a typed agent from the pieces of its replies, as they come.
+
+    Args:
+        output: What the agent gives.
+        by_tool: Whether it is given by a tool; else by the text.
+    """
+
+    def __init__(self, output: Output, by_tool: bool) -> None:
+        self._output, self._by_tool = output, by_tool
+        self.attempt = 0
+        self.last: Any = None
+        """What the reader of the run has got."""
+        self._texts: dict[Any, list[str]] = {}
+        self._names: dict[Any, str] = {}
+        self._told = -math.inf
+        self._new = True
+
+    def begin(self) -> None:
+        """Drop the pieces so far: a new reply begins."""
+        self._texts, self._names, self._new = {}, {}, True
+
+    def take(self, chunk: AIMessage) -> bool:
+        """Add a piece of a reply; return whether there is more to tell, and it is time to."""
+        at = self._added(chunk)
+        now = time.monotonic()
+        if at is None or now - self._told < _OUTPUT_SECONDS:
+            return False
+        found = self._output.partial("".join(self._texts[at]), self._names.get(at))
+        if found is None or (found == self.last and not self._new):
+            return False
+        self.attempt, self._new = self.attempt + self._new, False
+        self._told, self.last = now, found
+        return True
+
+    def _added(self, chunk: AIMessage) -> Any:
+        """Add a piece, and return the key of its text; None if it is no part of the output."""
+        if not self._by_tool and chunk.content:
+            self._texts.setdefault("", []).append(chunk.text)
+            return ""
+        at = None
+        for one in getattr(chunk, "tool_call_chunks", ()) if self._by_tool else ():
+            key = one.get("index")
+            if (name := one.get("name")) in self._output.by_name:
+                self._names[key] = str(name)
+            if key in self._names:
+                self._texts.setdefault(key, []).append(one.get("args") or "")
+                at = key
+        return at
+
+
+_OUTPUT_SECONDS: Final = 0.125
+"""Between two partial outputs: with the whole one they are at most ten a second."""
+
+
 class _EventListener:
     """A listener that turns moments into events; its subclasses deliver them.
 
@@ -104,8 +194,17 @@ class _EventListener:
 
     active = True
 
-    def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        thread_id: str | None,
+        tokens: bool,
+        output: OutputReader | None = None,
+    ) -> None:
         self.run_id, self.thread_id, self.tokens = run_id, thread_id, tokens
+        self.output = output
+        self._calls: dict[str | None, Event] = {}
+        """Starts of calls that a hook, such as an approval, may still keep from running."""
         self._reply: Event | None = None
         self._begun: Event | None = None
         """The start of a call until its reply is stored; the reader may be behind."""
@@ -129,14 +228,11 @@ class _EventListener:
     def record(self, moment: Moment) -> None:
         """Deliver the event of a moment, if it has one."""
         if moment.phase == "chunk" and self._reply is None and moment.kind == "model":
-            chunk = moment.data["chunk"]  # a run may have thousands of these
-            delta = chunk.content if type(chunk.content) is str else chunk.text
-            run_id = moment.call_id or self.run_id
-            self.put(
-                ChatModelStream(
-                    name=moment.name, delta=delta, run_id=run_id, thread_id=self.thread_id
-                )
-            )
+            ids = {"run_id": moment.call_id or self.run_id, "thread_id": self.thread_id}
+            self.put(_chunk(moment, ids))
+            output = self.output
+            if output is not None and output.take(moment.data["chunk"]):
+                self.put(OutputDelta(attempt=output.attempt, output=output.last, **ids))
             return
         event = to_event(moment, self.run_id, self.thread_id)
         reply = self._reply
@@ -145,10 +241,23 @@ class _EventListener:
             self._notify(reply, moment)
         if type(event) is ChatModelStart:
             self._begun = event
+        if self.output is not None and isinstance(event, ChatModelStart | ChatModelRetry):
+            self.output.begin()
+        if moment.kind == "tool":
+            self._start(moment, event)
         if type(event) is ChatModelEnd:
             self._reply = event
-        elif event is not None:
+        elif event is not None and type(event) is not ToolStart:
             self.put(event)
+
+    def _start(self, moment: Moment, event: Event | None) -> None:
+        """Deliver a call's start when the call runs, once, also if an answer starts it again."""
+        if type(event) is ToolStart:
+            self._calls[moment.call_id] = event
+        elif moment.phase in ("call", "exit", "error"):
+            begun = self._calls.pop(moment.call_id, None)
+            if begun is not None and moment.phase != "error" and not moment.data.get("begun"):
+                self.put(begun)
 
     def _notify(self, reply: Event, moment: Moment) -> None:
         if moment.kind != "run":
@@ -176,8 +285,14 @@ class QueueListener(_EventListener):
 
     holds = False
 
-    def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
-        super().__init__(run_id, thread_id, tokens)
+    def __init__(
+        self,
+        run_id: str,
+        thread_id: str | None,
+        tokens: bool,
+        output: OutputReader | None = None,
+    ) -> None:
+        super().__init__(run_id, thread_id, tokens, output)
         self.events: queue.Queue[Any] = queue.Queue(EVENT_QUEUE_SIZE)
         self.closed = False
 
@@ -199,8 +314,14 @@ class QueueListener(_EventListener):
 class LoopListener(_EventListener):
     """Events for a reader in the same loop; the run waits at each piece of text for room."""
 
-    def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
-        super().__init__(run_id, thread_id, tokens)
+    def __init__(
+        self,
+        run_id: str,
+        thread_id: str | None,
+        tokens: bool,
+        output: OutputReader | None = None,
+    ) -> None:
+        super().__init__(run_id, thread_id, tokens, output)
         self._events: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._closed = False
@@ -311,14 +432,16 @@ def call_of(
     return Call(value, apply_options(run, options, value, made), run, thread)
 
 
-def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]:
+def read(
+    call: Call, tokens: bool, run: Callable[[], Result], output: OutputReader | None = None
+) -> Iterator[Event]:
     """Run in a separate thread, and yield the events."""
-    listener = QueueListener(call.run.run_id, call.thread_id, tokens)
+    listener = QueueListener(call.run.run_id, call.thread_id, tokens, output)
     call.run.listener = call.run.reader = listener
 
     def work() -> None:
         try:
-            last = _last(call, run())
+            last = _last(call, run(), output)
         except RunCancelled:
             return
         except BaseException as error:  # the reader gets any error
@@ -341,15 +464,18 @@ def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]
 
 
 async def aread(
-    call: Call, tokens: bool, run: Callable[[], Awaitable[Result]]
+    call: Call,
+    tokens: bool,
+    run: Callable[[], Awaitable[Result]],
+    output: OutputReader | None = None,
 ) -> AsyncIterator[Event]:
     """Run in a separate task, and yield the events."""
-    listener = LoopListener(call.run.run_id, call.thread_id, tokens)
+    listener = LoopListener(call.run.run_id, call.thread_id, tokens, output)
     call.run.listener = call.run.reader = listener
 
     async def work() -> None:
         try:
-            last = _last(call, await run())
+            last = _last(call, await run(), output)
         except asyncio.CancelledError as error:
             listener.put(_failed(call, error))
             raise
@@ -371,7 +497,7 @@ async def aread(
         await asyncio.wait([task])
 
 
-def _last(call: Call, result: Result) -> list[Event]:
+def _last(call: Call, result: Result, output: OutputReader | None) -> list[Event]:
     ids: dict[str, Any] = {"run_id": call.run.run_id, "thread_id": call.thread_id}
     asked: list[Event] = [asked_event(i, ids) for i in result.interrupts]
     if result.stopped_because == "interrupted" and not asked:
@@ -380,6 +506,9 @@ def _last(call: Call, result: Result) -> list[Event]:
         return [Failed(error=CANCELLED, stopped_because="cancelled", result=result, **ids)]
     spent = int((time.monotonic() - call.run.started) * 1000)
     why = result.stopped_because
+    if output is not None and result.structured not in (None, output.last):
+        attempt = max(1, output.attempt)
+        asked.append(OutputDelta(attempt=attempt, output=result.structured, **ids))
     return [*asked, Done(stopped_because=why, duration_ms=spent, result=result, **ids)]
 
 

@@ -278,6 +278,8 @@ class JournalListener:
     def record(self, moment: Moment) -> None:
         """Number a moment and keep it until the next commit."""
         piece = moment.phase == "chunk" and moment.kind == "model"
+        if piece and not moment.data["chunk"].content:  # of a call, which the reply has whole
+            return
         with self._lock:
             if not piece or self._full:
                 self._last += 1

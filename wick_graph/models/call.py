@@ -631,7 +631,7 @@ class _Call:
             """Return where to wait: a slow reader slows the model down, and loses nothing."""
             stop.check()  # a model call that was abandoned in its thread ends here
             heard.take(chunk)
-            if not chunk.content:
+            if not chunk.content and not getattr(chunk, "tool_call_chunks", None):
                 return None
             moment = Moment("model", "chunk", name, {"chunk": chunk})
             listener.record(moment)

@@ -368,6 +368,15 @@ async def _executed(
     return result
 
 
+async def has_begun(call: ToolCall, ctx: NodeContext) -> bool:
+    """Return whether a call had begun before the run waited for an answer to its question."""
+    ledger, look = ctx.run.ledger, (call.ctx.key, call.name, call.args)
+    if ledger is None or not ctx.run.waited:
+        return False
+    known = await ctx.bridge.call(lambda: ledger.begun(*look), lambda: ledger.abegun(*look))
+    return known is not None
+
+
 def again(call: ToolCall) -> ToolCall:
     """Mark a call as one that may have run before."""
     return call.replace(ctx=replace(call.ctx, replayed=True))

@@ -138,6 +138,11 @@ class Toolbox:
         self._beside = tuple(beside)
         self._bound: dict[int, tuple[Any, BoundTool]] = {}
 
+    @property
+    def offers_output(self) -> bool:
+        """Whether the output is given by a tool."""
+        return bool(self._given)
+
     def offer_output(self) -> None:
         """Offer the output tools, after all others.
 

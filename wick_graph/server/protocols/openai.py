@@ -94,7 +94,7 @@ class Chunks:
         """Return the lines for an event; empty for most events."""
         data = event.get("data", {})
         if event["event"] == "on_chat_model_stream":
-            return self._chunk({"content": data["delta"]})
+            return self._chunk({"content": data["delta"]}) if data["delta"] else b""
         if event["event"] == "interrupt":
             self._asked.append(data)
         if event["event"] == "error":
