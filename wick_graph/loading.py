@@ -38,12 +38,18 @@ from wick_graph.config.fields import code_in, is_code
 from wick_graph.config.schema import Additions, OwnCode
 from wick_graph.config.trusted import PYCACHE, CodeLoader
 from wick_graph.config.yaml_reader import KeyPath, one_line
-from wick_graph.core.moments import JournalOptions
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, ModelError, WickError, did_you_mean
 from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook, compile_hooks
 from wick_graph.hooks.approvals import misspelt
-from wick_graph.hooks.from_config import activate, backend_of, checked_backend, close_checked
+from wick_graph.hooks.from_config import (
+    activate,
+    backend_of,
+    checked_backend,
+    close_checked,
+    journal_of,
+    output_of,
+)
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.middleware import make, make_object, must_exist, must_hold_nothing, own_hook
 from wick_graph.models.resolve import ModelChoice, resolve_model
@@ -291,6 +297,7 @@ def build_agent(
         hooks=hooks,
         store=store() if callable(store) else store,  # a refused agent must not create a database
         max_iterations=config.max_iterations,
+        **output_of(agent_id, file),
         ttl=config.ttl if file.additions.ttl is None else STORES,
         tool_timeout=config.tool_timeout,
         deadline=config.deadline,
@@ -582,14 +589,6 @@ def _workdir(config: AgentConfig, base_dir: Path, to_look_at: bool) -> Path:
         return base_dir.absolute()  # nothing is read from it
     make_folder(workdir)
     return workdir
-
-
-def journal_of(config: AgentConfig) -> JournalOptions:
-    """Return an agent's recording options."""
-    journal = config.journal
-    if isinstance(journal, str):
-        return JournalOptions(journal)
-    return JournalOptions(journal.level, journal.redact)
 
 
 def outline(agent_id: str, file: AgentsFile) -> Agent:

@@ -128,5 +128,5 @@ def test_a_model_that_answers_with_a_human_message_is_told_so(door: Door) -> Non
 
 def test_a_tool_is_one_object_of_many_kinds(door: Door) -> None:
     """What is refused above must not refuse what works: tuples and generators of tools do."""
-    agent = Agent(model=ScriptedModel(["ok"]), tools=(t for t in [add]), hooks=())  # type: ignore[arg-type]  # an iterable will do
+    agent = Agent(model=ScriptedModel(["ok"]), tools=(t for t in [add]), hooks=())  # type: ignore[call-overload]  # an iterable will do
     assert door(agent, "?").text == "ok"

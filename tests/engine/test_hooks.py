@@ -363,6 +363,6 @@ def test_nested_sync_hooks_do_not_starve_each_other() -> None:
     agent, _ = agent_of(call("add", a=1, b=1), "ok", hooks=hooks)
 
     async def run() -> list[Any]:
-        return await asyncio.gather(*(agent.ainvoke("?") for _ in range(60)))
+        return [*await asyncio.gather(*(agent.ainvoke("?") for _ in range(60)))]
 
     assert [r.text for r in asyncio.run(run())] == ["ok"] * 60

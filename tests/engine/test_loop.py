@@ -281,4 +281,4 @@ def test_both_doors_give_the_same_messages() -> None:
 
 def test_a_nameless_model_class_is_refused() -> None:
     with pytest.raises(WickError):
-        Agent(model=ScriptedModel)  # type: ignore[arg-type]  # the mistake that the test is about
+        Agent(model=ScriptedModel)  # type: ignore[call-overload]  # the mistake that the test is about

@@ -318,7 +318,7 @@ def _agent_name(source: Source) -> str | None:
 
 
 def _patterns(source: Source) -> tuple[str, ...]:
-    from wick_graph.loading import journal_of
+    from wick_graph.hooks.from_config import journal_of
 
     name = _agent_name(source)
     if name is None:

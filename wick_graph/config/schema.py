@@ -9,6 +9,7 @@
         ├── MemoryConfig
         ├── BudgetConfig  `budget:` as a block
         ├── JournalConfig `journal:` as a block
+        ├── OutputConfig
         ├── RetentionConfig
         ├── OwnCode       one of `hooks:`, or `model:`
         ├── MiddlewareConfig
@@ -80,7 +81,12 @@ from wick_graph.config.fields import (
 )
 from wick_graph.config.gateway import ChannelConfig, CronConfig, GatewayConfig
 from wick_graph.config.yaml_reader import KeyPath, Places, show_key
-from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS, THREAD_TTL_SECONDS
+from wick_graph.constants import (
+    DEFAULT_TOOL_TIMEOUT_SECONDS,
+    MAX_ITERATIONS,
+    OUTPUT_RETRIES,
+    THREAD_TTL_SECONDS,
+)
 from wick_graph.errors import ConfigError, did_you_mean
 
 # --- What surrounds an agent: middleware, servers, other agents.
@@ -267,6 +273,17 @@ class JournalConfig(Block):
     """Regular expressions of secrets, besides the known ones."""
 
 
+class OutputConfig(Block):
+    """What an agent gives in place of a text."""
+
+    form: Annotated[Text | dict[str, Any], Field(alias="schema")]
+    """A JSON schema, or the path of a file with one, from the YAML file's folder."""
+    strategy: Literal["auto", "tool", "native", "prompted"] = "auto"
+    """How the model is asked: by a tool, by its provider's structured form, or by the prompt."""
+    retries: Annotated[int, Field(ge=0, le=100)] = OUTPUT_RETRIES
+    """How often a run asks its model again for a valid output."""
+
+
 class RetentionConfig(Block):
     """What the store keeps of a thread's past after a run; the state always stays."""
 
@@ -330,6 +347,8 @@ class AgentConfig(Block):
     """Seconds for one tool call; None is no limit."""
     deadline: Duration = None
     """Seconds for a whole run; None is no limit."""
+    output: OutputConfig | None = None
+    """What the agent gives; by default a text."""
     retention: RetentionConfig | None = None
     """What the store keeps of a thread's past; by default everything."""
     budget: (

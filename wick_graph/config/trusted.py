@@ -70,6 +70,8 @@ def control_plane(file: AgentsFile) -> tuple[str, ...]:
         found.append(str(file.path))
     found += _keys(file)
     for config in file.agents.values():
+        if config.output is not None and isinstance(config.output.form, str):
+            found.append(str(_joined(file.base_dir, config.output.form)))
         if config.skills is not None and config.backend is not None:
             paths = (place_of(config, file.base_dir, path) for path in config.skills.paths)
             found += (f"{path}/" for path in paths)

@@ -266,6 +266,18 @@ class Agent(ChainStep, Generic[OutputT]):
         note_store(made._store)
         return made
 
+    def with_output(self, output_type: Any, retries: int = OUTPUT_RETRIES) -> Agent[Any]:
+        """Return this agent, over the same store, with another output.
+
+        Raises:
+            ConfigError: An argument is invalid.
+        """
+        made: Agent[Any] = copy(self)
+        vars(made).pop("graph", None)
+        made._owns_store = False
+        made.spec = replace(self.spec, output=Output.of(output_type, retries))
+        return made
+
     @cached_property
     def graph(self) -> RunGraph:
         """The compiled LangGraph graph; all of LangGraph's methods work on it."""
@@ -562,8 +574,9 @@ class Agent(ChainStep, Generic[OutputT]):
         return read(call, tokens, run, self._output_reader())
 
     def _output_reader(self) -> OutputReader | None:
-        spec = self.spec
-        return spec.output and OutputReader(spec.output, spec.toolbox.offers_output)
+        output = self.spec.output
+        by_tool = self.spec.toolbox.offers_output
+        return None if output is None else OutputReader(output, by_tool)
 
     def _astream(self, call: Call, tokens: bool) -> AsyncIterator[Event]:
         async def run() -> Result[OutputT]:

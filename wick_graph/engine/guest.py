@@ -114,6 +114,14 @@ class GuestAgent(Agent):
         made._store = _with_async(made._store)
         return made
 
+    def with_output(self, output_type: Any, retries: int = 0) -> Agent[Any]:
+        """Refuse: the graph calls its models itself.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(f"{self.name} is a LangGraph graph and gives its own state, no output")
+
     def graph_over(self, store: BaseCheckpointSaver[Any] | None) -> RunGraph:
         """Return the graph with its threads in another store, and the life cycle of a run."""
         return GuestGraph.of(self.source, self.spec, store, self._ttl)

@@ -228,7 +228,10 @@ class _EventListener:
     def record(self, moment: Moment) -> None:
         """Deliver the event of a moment, if it has one."""
         if moment.phase == "chunk" and self._reply is None and moment.kind == "model":
-            ids = {"run_id": moment.call_id or self.run_id, "thread_id": self.thread_id}
+            ids: dict[str, Any] = {
+                "run_id": moment.call_id or self.run_id,
+                "thread_id": self.thread_id,
+            }
             self.put(_chunk(moment, ids))
             output = self.output
             if output is not None and output.take(moment.data["chunk"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import json
 import os
 import secrets
 import shutil
@@ -19,12 +20,14 @@ from wick_graph.backends.docker import BoxOptions, DockerBackend
 from wick_graph.backends.docker.backend import make_folder
 from wick_graph.config import (
     AgentConfig,
+    AgentsFile,
     BackendConfig,
     BudgetConfig,
     ModelConfig,
     folder_of,
     place_of,
 )
+from wick_graph.core.moments import JournalOptions
 from wick_graph.core.redaction import REDACTOR, Redactor
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.approvals import approval_hook
@@ -36,6 +39,7 @@ from wick_graph.hooks.skills import LazySkillsHook, SkillsHook
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.hooks.todolist import TodoListHook
 from wick_graph.hooks.tracing import TracingHook
+from wick_graph.models.structured import Output, in_strategy
 
 
 def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[BaseHook]:
@@ -138,6 +142,38 @@ def budget_of(budget: float | BudgetConfig) -> Budget:
         dollars = None if budget.usd is None else Decimal(str(budget.usd))
         return Budget(usd=dollars, tokens=budget.tokens, per=budget.per)
     return Budget(usd=Decimal(str(budget)))
+
+
+def output_of(agent_id: str, file: AgentsFile) -> dict[str, Any]:
+    """Return the arguments of an agent for its output.
+
+    Raises:
+        ConfigError: The file of the schema cannot be read, or holds no usable schema.
+    """
+    given = file.agent(agent_id).output
+    if given is None:
+        return {}
+    key, form = ("agents", agent_id, "output", "schema"), given.form
+    try:
+        if isinstance(form, str):
+            form = json.loads((file.base_dir / form).read_text("utf-8"))
+        if not isinstance(form, dict):
+            raise ConfigError("it holds no JSON schema; a schema is an object")
+        made = in_strategy(form, given.strategy)
+        Output(made)
+    except OSError as error:
+        raise file.error(key, f"{form} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise file.error(key, str(error)) from None
+    return {"output_type": made, "output_retries": given.retries}
+
+
+def journal_of(config: AgentConfig) -> JournalOptions:
+    """Return an agent's recording options."""
+    journal = config.journal
+    if isinstance(journal, str):
+        return JournalOptions(journal)
+    return JournalOptions(journal.level, journal.redact)
 
 
 def secrets_of(config: AgentConfig) -> list[str]:

@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, get_args
 from urllib.parse import urlsplit
 
 from langchain_core.messages import AIMessage
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.errors import PydanticUserError
 from pydantic_core import from_json
 from typing_extensions import TypeVar
@@ -54,10 +54,10 @@ NOT_RUN: Final = "the answer was given in the same reply, so this call was not r
 
 _ONE_ONLY: Final = "the answer was given more than once in one reply; give it once"
 
-_PROMPT: Final = (
-    "Give the final answer as one JSON object and nothing else. "
-    "It must fit this JSON schema:\n{schema}"
+ASKS: Final = (
+    "Give the final answer as one JSON object and nothing else. It must fit this JSON schema:"
 )
+"""Begins the section of the system prompt that asks for a prompted output; the schema follows."""
 
 _MOST_PROBLEMS: Final = 10
 
@@ -106,6 +106,12 @@ class PromptedOutput(OutputStrategy[OutputT]):
     way = "prompted"
 
 
+def in_strategy(output_type: Any, name: str) -> Any:
+    """Return an output type in the strategy of this name; `auto` leaves it to the model."""
+    known = {one.way: one for one in (ToolOutput, NativeOutput, PromptedOutput)}
+    return known[name](output_type) if name in known else output_type
+
+
 class InvalidOutput(ValueError):
     """Tell a model what is wrong with what it gave."""
 
@@ -120,6 +126,8 @@ class OutputForm:
     """The JSON schema of the data."""
     parameters: dict[str, Any] = field(repr=False)
     """The JSON schema of what a model writes: an object."""
+    type: Any
+    """As Python's typing knows it."""
     adapter: TypeAdapter[Any] | None = field(repr=False)
     """Builds the object; None for a JSON schema, whose data is the output."""
 
@@ -267,7 +275,7 @@ class Output:
     @property
     def prompt(self) -> str:
         """The section of the system prompt that asks for a prompted output."""
-        return _PROMPT.format(schema=json.dumps(self.root.parameters, ensure_ascii=False))
+        return f"{ASKS}\n{json.dumps(self.root.parameters, ensure_ascii=False)}"
 
     def judge(self, reply: AIMessage, way: Way, checks: Checks, done: Collection[str]) -> Judged:
         """Look for the output in a reply; `done` has the ids of calls that are answered."""
@@ -430,7 +438,8 @@ def _form(given: Any, name: str) -> OutputForm:
         parameters = inner
     else:
         parameters = _wrapped(name, inner, inner)
-    return OutputForm(name, f"{about}\n\n{GIVES}".strip(), inner, parameters, adapter)
+    known = Annotated[Any, WithJsonSchema(inner)] if adapter is None else given
+    return OutputForm(name, f"{about}\n\n{GIVES}".strip(), inner, parameters, known, adapter)
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:
@@ -465,7 +474,7 @@ def _root(forms: Sequence[OutputForm]) -> OutputForm:
     bare = [{k: v for k, v in form.inner.items() if k not in _DEFINED} for form in forms]
     inner = {"anyOf": bare}
     parameters = _wrapped("output", inner, *(form.inner for form in forms))
-    return OutputForm("output", GIVES, inner, parameters, None)
+    return OutputForm("output", GIVES, inner, parameters, Any, None)
 
 
 def _json_in(text: str) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Optional, Union
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, get_type_hints
 
 from wick_graph.errors import WickError
 from wick_graph.hooks.approvals import holds_decision
@@ -25,12 +25,22 @@ class Answer(TypedDict):
     """Open questions of the agent; `answer` replies to them."""
 
 
+def _answer_of(agent: Any) -> Any:
+    """Return the type of an agent's answers: with its output, if it gives one."""
+    output = agent.spec.output
+    if output is None:
+        return Answer
+    kinds = [form.type for form in output.forms]
+    fields = {**get_type_hints(Answer), "output": Optional[Union[tuple(kinds)]]}  # noqa: UP007, UP045  # made here
+    return TypedDict("Answer", fields)  # type: ignore[operator]  # made by name
+
+
 def mcp_server(agents: Mapping[str, Any]) -> MCPServer[Any]:
     """Build a server that offers each agent as a tool `ask_<id>`."""
     server: MCPServer[Any] = MCPServer("wick_graph")
     for agent_id in agents:
         server.add_tool(
-            _asking(partial(agents.__getitem__, agent_id)),
+            _asking(partial(agents.__getitem__, agent_id), _answer_of(agents[agent_id])),
             name=f"ask_{agent_id}",
             description=(
                 f"Ask the agent {agent_id}. Pass the thread_id of an earlier answer to continue "
@@ -41,8 +51,8 @@ def mcp_server(agents: Mapping[str, Any]) -> MCPServer[Any]:
     return server
 
 
-def _asking(agent_of: Callable[[], Any]) -> Callable[..., Any]:
-    async def ask(message: str = "", thread_id: str | None = None, answer: str = "") -> Answer:
+def _asking(agent_of: Callable[[], Any], answer_type: Any) -> Callable[..., Any]:
+    async def ask(message: str = "", thread_id: str | None = None, answer: str = "") -> Any:
         if bool(message) == bool(answer):
             raise ToolError("pass either a message or the answer to a question")
         if answer and not thread_id:
@@ -54,13 +64,15 @@ def _asking(agent_of: Callable[[], Any]) -> Callable[..., Any]:
                 result = await agent_of().ainvoke(message, thread_id=thread_id)
         except WickError as error:
             raise ToolError(str(error)) from error
-        return Answer(
-            text=result.text,
-            thread_id=result.thread_id,
-            stopped_because=result.stopped_because,
-            questions=[one.value for one in result.interrupts],
-        )
+        made: dict[str, Any] = {
+            "text": result.text,
+            "thread_id": result.thread_id,
+            "stopped_because": result.stopped_because,
+            "questions": [one.value for one in result.interrupts],
+        }
+        return made if answer_type is Answer else {**made, "output": result.structured}
 
+    ask.__annotations__["return"] = answer_type
     return ask
 
 

@@ -203,6 +203,8 @@ class RunForm(Form):
     """The thread to continue; a new one by default."""
     trace: bool | None = None
     """Accepted and ignored: every run is recorded."""
+    output_schema: dict[str, Any] | None = None
+    """The JSON schema of an object to give in place of a text; by default what the agent gives."""
     on_disconnect: Literal["continue", "cancel"] | None = None
     """What to do with the run when the client of its stream disconnects."""
 
@@ -365,8 +367,8 @@ class RunAnswer(Answer):
     """The agent's list of tasks."""
     files: dict[str, Any]
     """Files of the state."""
-    structured_response: None = None
-    """Always null."""
+    structured_response: Any = None
+    """The output of an agent that gives one, as data; else null."""
     interrupted: bool
     """Whether the run waits for an answer."""
     interrupted_tool: str | None
@@ -526,7 +528,7 @@ def run_answer(result: Result) -> dict[str, Any]:
         "files": result.files,
         "usage": result.usage.to_dict(),
         "thread_usage": result.thread_usage.to_dict(),
-        "structured_response": None,
+        "structured_response": result.structured,
         "interrupted": waiting,
         "interrupted_tool": first.get("tool") if waiting else None,
         "interrupted_args": first.get("args") if waiting else None,

@@ -155,10 +155,14 @@ class RunRequest:
     answer: Any = _NOTHING
     force: bool = False
     """Resume even if the thread is poisoned. Not kept for a recovery after a crash."""
+    output_schema: dict[str, Any] | None = None
+    """The JSON schema of the output for this run, in place of the agent's own."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as data."""
         made: dict[str, Any] = {"agent": self.agent_id, "kind": self.kind}
+        if self.output_schema is not None:
+            made["output_schema"] = self.output_schema
         if self.kind == "message":
             return {**made, "messages": self.messages}
         if self.force:
@@ -173,15 +177,26 @@ class RunRequest:
             kind=data["kind"],
             messages=list(data.get("messages", ())),
             answer=data.get("answer", _NOTHING),
+            output_schema=data.get("output_schema"),
         )
 
     def begin(self, agent: Agent, row: StreamRow) -> AsyncIterator[Event]:
         """Begin the run."""
+        agent = with_schema(agent, self.output_schema)
         config = {"metadata": {"run_id": row.run_id}}
         if self.kind == "message":
             return agent.astream(self.messages, thread_id=row.thread_id, config=config)
         given = () if self.answer is _NOTHING else (self.answer,)
         return agent.astream_resume(row.thread_id, *given, config=config, force=self.force)
+
+
+def with_schema(agent: Agent, schema: Mapping[str, Any] | None) -> Agent:
+    """Return an agent that gives an output of a JSON schema; itself without one.
+
+    Raises:
+        ConfigError: The schema cannot be used.
+    """
+    return agent if schema is None else agent.with_output(schema)
 
 
 class DetachedRun:
@@ -440,7 +455,10 @@ class Runs:
         streams, request = self._saver.streams, RunRequest.from_dict(row.asked)
         threads = self._saver.threads
         began = row.thread_id in await streams.run(threads.of_runs, [row.run_id])
-        again = RunRequest(agent_id=request.agent_id, kind="resume") if began else request
+        again = request
+        if began:
+            schema = request.output_schema
+            again = RunRequest(agent_id=request.agent_id, kind="resume", output_schema=schema)
         last = await streams.run(streams.last, row)
         event_log = EventLog(self._saver, row, last + 1)
         run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)

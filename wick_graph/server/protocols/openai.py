@@ -19,7 +19,7 @@ from wick_graph.server.routes.runs import SUSPENDED, begin, finished, streamed
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import events_after
 from wick_graph.service.options import Problem, openai_error
-from wick_graph.service.runs import DetachedRun, RunRequest
+from wick_graph.service.runs import DetachedRun, RunRequest, with_schema
 from wick_graph.store.server_rows import StreamRow
 
 # --- Convert runs to OpenAI's JSON: whole answers, and chunks of streamed ones.
@@ -73,12 +73,20 @@ class Chunks:
         row: The run.
         model: The model name of the request.
         usage: Called at the run's end, if the client wants a last chunk with the usage.
+        typed: Whether the answer is an output, which comes whole: pieces may turn out invalid.
     """
 
     def __init__(
-        self, row: StreamRow, model: str, usage: Callable[[], Mapping[str, int]] | None
+        self,
+        row: StreamRow,
+        model: str,
+        usage: Callable[[], Mapping[str, int]] | None,
+        *,
+        typed: bool = False,
     ) -> None:
         self._row = row
+        self._typed = typed
+        self._output: Any = None
         self._head = _head(row, model, "chat.completion.chunk")
         self._usage = usage
         if usage is not None:
@@ -94,7 +102,10 @@ class Chunks:
         """Return the lines for an event; empty for most events."""
         data = event.get("data", {})
         if event["event"] == "on_chat_model_stream":
-            return self._chunk({"content": data["delta"]}) if data["delta"] else b""
+            text = "" if self._typed else data["delta"]
+            return self._chunk({"content": text}) if text else b""
+        if event["event"] == "on_output":
+            self._output = data["output"]
         if event["event"] == "interrupt":
             self._asked.append(data)
         if event["event"] == "error":
@@ -117,7 +128,9 @@ class Chunks:
         if why == _WAITING:
             return self.fail(unanswered(self._row, self._asked))
         self.ended = True
-        lines = self._chunk({}, _ENDS.get(why, "stop"))
+        whole = {"content": json.dumps(self._output, ensure_ascii=False)}
+        lines = self._chunk(whole) if self._output is not None and why == "done" else b""
+        lines += self._chunk({}, _ENDS.get(why, "stop"))
         if self._usage is not None:
             lines += _line({**self._head, "choices": [], "usage": usage_of(self._usage())})
         return lines + _DONE
@@ -192,6 +205,38 @@ class StreamOptions(BaseModel):
     include_obfuscation: Literal[False] | None = None
 
 
+class NamedSchema(BaseModel):
+    """A JSON schema with a name for the model."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, serialize_by_alias=True)
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    description: str | None = None
+    form: Annotated[dict[str, Any], Field(alias="schema")] = {"type": "object"}
+    strict: bool | None = None
+
+
+class TextFormat(BaseModel):
+    """The answer is a text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    type: Literal["text"]
+
+
+class ObjectFormat(BaseModel):
+    """The answer is any JSON object."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    type: Literal["json_object"]
+
+
+class SchemaFormat(BaseModel):
+    """The answer is JSON of a schema."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
 _SAYS_NOTHING: Final[Mapping[str, tuple[Any, ...]]] = {
     "audio": (),
     "frequency_penalty": (0,),
@@ -210,7 +255,6 @@ _SAYS_NOTHING: Final[Mapping[str, tuple[Any, ...]]] = {
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
     "reasoning_effort": (),
-    "response_format": ({"type": "text"},),
     "seed": (),
     "service_tier": ("auto", "default"),
     "stop": ([],),
@@ -229,7 +273,7 @@ nothing."""
 _LABELS: Final = ("metadata", "prompt_cache_key", "safety_identifier", "user")
 """Parameters that mark a request in OpenAI's own records; no answer depends on them."""
 
-_DOES: Final = ("model", "messages", "stream", "stream_options")
+_DOES: Final = ("model", "messages", "stream", "stream_options", "response_format")
 
 _OF_MESSAGES: Final = ("role", "content", "name", "tool_calls", "tool_call_id")
 
@@ -262,6 +306,19 @@ class ChatForm(BaseModel):
     ]
     stream: bool = False
     stream_options: StreamOptions | None = None
+    response_format: (
+        Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")] | None
+    ) = None
+
+    @property
+    def output_schema(self) -> dict[str, Any] | None:
+        """The JSON schema of the answer; None for a text."""
+        asked = self.response_format
+        if isinstance(asked, SchemaFormat):
+            about = asked.json_schema
+            told = {} if about.description is None else {"description": about.description}
+            return {**about.form, **told, "title": about.name}
+        return {"type": "object"} if isinstance(asked, ObjectFormat) else None
 
 
 class OpenAIErrorText(BaseModel):
@@ -338,13 +395,19 @@ async def complete(
     _must_be_doable(form)
     _check(context, form.model)
     messages = await _messages(context, form, thread_id)
-    request = RunRequest(agent_id=form.model, kind="message", messages=messages)
+    schema = form.output_schema
+    agent = with_schema(await context.agent(form.model), schema)
+    typed = agent.spec.output is not None
+    request = RunRequest(
+        agent_id=form.model, kind="message", messages=messages, output_schema=schema
+    )
     run = await begin(context, request, thread_id)
     assert isinstance(run, DetachedRun)
     headers = {"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id}
     if form.stream:
         usage = form.stream_options is not None and bool(form.stream_options.include_usage)
-        return _stream(context, run, Chunks(run.row, form.model, _used(run) if usage else None))
+        used = _used(run) if usage else None
+        return _stream(context, run, Chunks(run.row, form.model, used, typed=typed))
     try:
         answer = await finished(context, run)
         if answer["interrupted"]:

@@ -20,7 +20,7 @@ from wick_graph.server.schemas import run_answer, stream_answer
 from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.event_log import Wire, events_after
 from wick_graph.service.options import OnDisconnect, Problem, problem_of
-from wick_graph.service.runs import DetachedRun, RunRequest, wait_for_start
+from wick_graph.service.runs import DetachedRun, RunRequest, wait_for_start, with_schema
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
 # --- Start, follow, cancel and resume runs.
@@ -166,7 +166,9 @@ async def request_from(
     named = agent_id or context.tenant.agents.default_id
     agent = await context.agent(named)
     read_input(messages, allow_system=agent.allow_client_system)
-    return RunRequest(agent_id=named, kind="message", messages=messages)
+    schema = form.output_schema
+    with_schema(agent, schema)  # a refused one starts no run
+    return RunRequest(agent_id=named, kind="message", messages=messages, output_schema=schema)
 
 
 async def finished(context: RequestContext, run: DetachedRun | StreamRow) -> dict[str, Any]:
@@ -295,7 +297,11 @@ async def _resume(
     await context.check_waiting_agent(form.thread_id, agent)
     answer = signed(form.answer, context.caller.who) if decides else form.answer
     given = {} if answer is None else {"answer": answer}
-    request = RunRequest(agent_id=agent.name, kind="resume", force=form.force, **given)
+    rows = await context.streams.run(context.streams.of_thread, form.thread_id, 1)
+    schema = rows[0].asked.get("output_schema") if rows else None
+    request = RunRequest(
+        agent_id=agent.name, kind="resume", force=form.force, output_schema=schema, **given
+    )
     run = await begin(context, request, form.thread_id, key)
     if form.stream:
         how = form.on_disconnect or context.options.on_disconnect
@@ -315,7 +321,7 @@ async def _ended(context: RequestContext, row: StreamRow) -> dict[str, Any]:
         if (error := last.get("data", {}).get("error")) is None:
             raise Problem(503, SUSPENDED, ids, {"Retry-After": "5"})
         raise Problem(409, error, ids)
-    agent = await context.agent(row.asked["agent"])
+    agent = with_schema(await context.agent(row.asked["agent"]), row.asked.get("output_schema"))
     config: Any = langgraph_config.with_configurable(
         None, **{langgraph_config.THREAD_ID: row.thread_id}
     )
