@@ -21,7 +21,10 @@ store: sqlite:///threads.db
 agents:
   clerk: {model: "scripted:clerk.yaml", tools: [request_user_input]}
   broken: {model: "scripted:none.yaml"}
+  cities: {model: "scripted:cities.yaml", output: {schema: city.json}}
 """
+CITY = '{"title": "City", "type": "object", "properties": {"name": {"type": "string"}}}'
+CITIES = "steps: [{calls: [{tool: City, args: {name: Bern}}]}]"
 CLERK = """
 steps:
 - text: Seven.
@@ -44,6 +47,8 @@ graph = StateGraph(MessagesState).add_node(ask).add_edge(START, "ask").compile()
 def command(tmp_path: Path) -> list[str]:
     (tmp_path / "agents.yaml").write_text(FILE, encoding="utf-8")
     (tmp_path / "clerk.yaml").write_text(CLERK, encoding="utf-8")
+    (tmp_path / "cities.yaml").write_text(CITIES, encoding="utf-8")
+    (tmp_path / "city.json").write_text(CITY, encoding="utf-8")
     return ["-m", "wick_graph", "mcp", "--config", str(tmp_path / "agents.yaml")]
 
 
@@ -73,7 +78,13 @@ async def converse(server: Any) -> None:
     """Ask, go on in the thread, be asked, answer; and make mistakes."""
     async with Client(server) as client:
         tools = (await client.list_tools()).tools
-        assert [tool.name for tool in tools] == ["ask_clerk", "ask_broken"]
+        assert [tool.name for tool in tools] == ["ask_clerk", "ask_broken", "ask_cities"]
+        told = tools[2].output_schema
+        assert told is not None
+        assert told["properties"]["output"]["anyOf"][0]["title"] == "City"
+        typed = await client.call_tool("ask_cities", {"message": "Which?"})
+        assert typed.structured_content is not None
+        assert typed.structured_content["output"] == {"name": "Bern"}
         first = await ask(client, message="How many?")
         assert (first["text"], first["stopped_because"], first["questions"]) == (
             "Seven.",

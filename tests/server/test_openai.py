@@ -157,7 +157,6 @@ NOT_DONE: list[tuple[str, Any]] = [
     ("tools", [{"type": "function", "function": {"name": "f", "parameters": {}}}]),
     ("tool_choice", "required"),
     ("functions", [{"name": "f", "parameters": {}}]),
-    ("response_format", {"type": "json_object"}),
     ("n", 2),
     ("n", True),
     ("logprobs", True),

@@ -23,6 +23,7 @@ from wick_graph.cli.select import target as code_named
 from wick_graph.constants import DEFAULT_PORT
 
 if TYPE_CHECKING:
+    from wick_graph.loading import Agents
     from wick_graph.store import SqlSaver
     from wick_graph.store.server_rows import TokenInfo
 
@@ -187,10 +188,25 @@ def mcp(
         raise ConfigError(missing_extra("wick mcp", "the MCP SDK", "mcp")) from None
     _take(target)
     with load_trusted(config, model=model, trust=trust) as agents:
+        server = mcp_server(agents, _outputs(agents))
         if port is None:
-            mcp_server(agents).run("stdio")
+            server.run("stdio")
         else:
-            mcp_server(agents).run("streamable-http", host="127.0.0.1", port=port)
+            server.run("streamable-http", host="127.0.0.1", port=port)
+
+
+def _outputs(agents: Agents) -> dict[str, Any]:
+    """Return what the agents give in place of texts, by id, without building the agents."""
+    from wick_graph.hooks.from_config import output_of
+    from wick_graph.models.structured import Output
+
+    made: dict[str, Any] = {}
+    for agent_id in agents:
+        if (agent := agents.given.get(agent_id)) is not None:
+            made[agent_id] = agent.spec.output
+        elif options := output_of(agent_id, agents.config):
+            made[agent_id] = Output(*options.values())
+    return {agent_id: output for agent_id, output in made.items() if output is not None}
 
 
 # --- `wick tools`: Python functions as tools that agents elsewhere call over HTTP.

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, get_args
 from urllib.parse import urlsplit
 
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import Draft202012Validator, validator_for
 from langchain_core.messages import AIMessage
 from pydantic import TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.errors import PydanticUserError
@@ -421,7 +423,7 @@ def _name(given: Any) -> str:
 
 def _form(given: Any, name: str) -> OutputForm:
     if isinstance(given, Mapping):
-        inner, adapter = {**given}, None
+        inner, adapter = _checked(given), None
     else:
         try:
             adapter = TypeAdapter(given)
@@ -440,6 +442,17 @@ def _form(given: Any, name: str) -> OutputForm:
         parameters = _wrapped(name, inner, inner)
     known = Annotated[Any, WithJsonSchema(inner)] if adapter is None else given
     return OutputForm(name, f"{about}\n\n{GIVES}".strip(), inner, parameters, known, adapter)
+
+
+def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
+    made = {**schema}
+    try:
+        validator_for(made, default=Draft202012Validator).check_schema(made)
+    except SchemaError as error:
+        raise ConfigError(
+            f"output_type is no JSON schema at {error.json_path}: {error.message:.200}; correct it"
+        ) from None
+    return made
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict, get_type_hints
 
 from wick_graph.errors import WickError
 from wick_graph.hooks.approvals import holds_decision
+from wick_graph.models.structured import Output
 
 
 class Answer(TypedDict):
@@ -25,9 +26,8 @@ class Answer(TypedDict):
     """Open questions of the agent; `answer` replies to them."""
 
 
-def _answer_of(agent: Any) -> Any:
+def _answer_of(output: Output | None) -> Any:
     """Return the type of an agent's answers: with its output, if it gives one."""
-    output = agent.spec.output
     if output is None:
         return Answer
     kinds = [form.type for form in output.forms]
@@ -35,12 +35,21 @@ def _answer_of(agent: Any) -> Any:
     return TypedDict("Answer", fields)  # type: ignore[operator]  # made by name
 
 
-def mcp_server(agents: Mapping[str, Any]) -> MCPServer[Any]:
-    """Build a server that offers each agent as a tool `ask_<id>`."""
+def mcp_server(
+    agents: Mapping[str, Any], outputs: Mapping[str, Output] | None = None
+) -> MCPServer[Any]:
+    """Build a server that offers each agent as a tool `ask_<id>`.
+
+    Args:
+        agents: The agents by id; each is looked up when it is asked.
+        outputs: What agents give in place of a text, by id.
+    """
     server: MCPServer[Any] = MCPServer("wick_graph")
     for agent_id in agents:
         server.add_tool(
-            _asking(partial(agents.__getitem__, agent_id), _answer_of(agents[agent_id])),
+            _asking(
+                partial(agents.__getitem__, agent_id), _answer_of((outputs or {}).get(agent_id))
+            ),
             name=f"ask_{agent_id}",
             description=(
                 f"Ask the agent {agent_id}. Pass the thread_id of an earlier answer to continue "

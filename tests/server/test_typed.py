@@ -1,0 +1,135 @@
+"""Typed outputs over HTTP: by the agent's own type, by the request's, and by OpenAI's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.server.support import AGENTS, Served, frames, serving
+
+pytestmark = pytest.mark.xdist_group("typed")  # they share a server
+
+SCHEMA = {
+    "title": "City",
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "people": {"type": "integer", "minimum": 0}},
+    "required": ["name", "people"],
+}
+BERN = {"name": "Bern", "people": 134_000}
+CALL = "{calls: [{tool: City, args: {name: Bern, people: 134000}}]}"
+BAD = "{calls: [{tool: City, args: {name: Bern, people: -1}}], unchecked: true}"
+ASKS = """
+steps:
+- calls: [{tool: calculate, args: {expression: 21*2}}]
+- calls: [{tool: City, args: {name: Bern, people: 134000}}]
+"""
+ASK: Any = [{"role": "user", "content": "Which city?"}]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    path = tmp_path_factory.mktemp("typed")
+    (path / "city.json").write_text(json.dumps(SCHEMA), "utf-8")
+    agents = (
+        f"{AGENTS}  typed: {{model: 'scripted:bad.yaml', output: {{schema: city.json}}}}\n"
+        "  free: {model: 'scripted:good.yaml'}\n"
+        "  never: {model: 'scripted:never.yaml', output: {schema: city.json, retries: 0}}\n"
+        "  asks: {model: 'scripted:asks.yaml', approvals: {calculate: true}}\n"
+    )
+    texts = {
+        "good": f"steps: [{CALL}]",
+        "bad": f"steps: [{BAD}, {CALL}]",
+        "never": "steps: [No.]",
+        "asks": ASKS,
+    }
+    with serving(path, agents=agents, **texts) as server:
+        yield server
+
+
+@pytest.fixture
+def http(served: Served) -> Iterator[httpx.Client]:
+    with served.http() as client:
+        yield client
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="unused", max_retries=0) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("agent", "more"), [("typed", {}), ("free", {"output_schema": SCHEMA})], ids=["own", "asked"]
+)
+def test_an_answer_has_the_output(http: httpx.Client, agent: str, more: dict[str, Any]) -> None:
+    for _ in range(2):  # the second answer is read from the store
+        got = http.post(
+            f"/agents/{agent}/invoke",
+            json={"messages": ASK, **more},
+            headers={"Idempotency-Key": f"key-of-{agent}"},
+        )
+        assert got.status_code == 200, got.text
+        assert got.json()["structured_response"] == BERN
+        assert json.loads(got.json()["response"]) == BERN
+
+
+def test_a_stream_has_the_output(http: httpx.Client) -> None:
+    got = http.post("/agents/typed/stream", json={"messages": ASK})
+    told = [json.loads(data) for _, name, data in frames(got.text) if name == "on_output"]
+    assert told[-1]["data"]["output"] == BERN
+
+
+def test_after_an_approval_the_output_is_still_asked_for(http: httpx.Client) -> None:
+    body = {"messages": ASK, "output_schema": SCHEMA}
+    waits = http.post("/agents/asks/invoke", json=body).json()
+    assert waits["interrupted"]
+    answer = {"thread_id": waits["thread_id"], "answer": {"decision": "approve"}}
+    done = http.post("/agents/resume", json=answer).json()
+    assert done["structured_response"] == BERN
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "object", "properties": 1}, {"$ref": "https://example.com/a.json"}]
+)
+def test_a_wrong_schema_starts_no_run(http: httpx.Client, schema: dict[str, Any]) -> None:
+    got = http.post("/agents/free/invoke", json={"messages": ASK, "output_schema": schema})
+    assert got.status_code == 400, got.text
+
+
+def test_a_run_without_an_output_fails(http: httpx.Client) -> None:
+    got = http.post("/agents/never/invoke", json={"messages": ASK})
+    assert got.status_code == 500
+    assert "the model gave no valid output when asked once" in got.json()["error"]
+
+
+FORMAT: Any = {
+    "type": "json_schema",
+    "json_schema": {"name": "City", "schema": SCHEMA, "strict": True},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_openais_response_format(client: openai.OpenAI, stream: bool) -> None:
+    made: Any = client.chat.completions.create(
+        model="free", messages=ASK, response_format=FORMAT, stream=stream
+    )
+    if stream:
+        text = "".join(c.choices[0].delta.content or "" for c in made if c.choices)
+    else:
+        text = made.choices[0].message.content
+    assert json.loads(text) == BERN
+
+
+def test_openais_json_object(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.InternalServerError, match="no valid output"):
+        client.chat.completions.create(
+            model="default", messages=ASK, response_format={"type": "json_object"}
+        )
+    wrong: Any = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+    with pytest.raises(openai.BadRequestError, match="name"):
+        client.chat.completions.create(model="free", messages=ASK, response_format=wrong)
