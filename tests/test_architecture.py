@@ -129,6 +129,7 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("wick_graph.pytest_plugin", "wick_graph.debug.recording"),
         ("wick_graph.pytest_plugin", "wick_graph.testing"),
         ("wick_graph.core.usage", "genai_prices"),
+        ("wick_graph.models.structured", "langchain.agents"),
         ("wick_graph.tools.mcp", "wick_graph.tools"),
         ("wick_graph.store.postgres", "psycopg"),
         ("wick_graph.store.encryption", "wick_graph.store"),
@@ -147,6 +148,7 @@ OTHER_ERRORS = frozenset(
         "wick_graph.tools.mcp_transport.TooMuch",  # ends in the error of a call
         "wick_graph.core.bridge.Late",  # a time-out, told apart from a call's own
         "wick_graph.models.chunks.BadArgumentsError",  # becomes the call's error text
+        "wick_graph.models.structured.InvalidOutput",  # becomes what the model reads
         "wick_graph.service.options.Problem",  # an answer to a request
         "wick_graph.store.leases.Suspected",  # ends in the queue for a thread
     }
@@ -171,6 +173,7 @@ NOT_OURS: dict[str, tuple[str, ...]] = {
     "loading": ("tool",),
     "middleware.adapter": ("middleware",),
     "middleware.langchain_views": ("model", "tool"),
+    "models.structured": ("client",),
     "models.retry": ("error", "getattr(error, 'response', None)", "response"),
     "picture.read": (
         "branch",

@@ -2,7 +2,7 @@
 
 A model gives an object in one of three ways: as the arguments of an *output tool*, as a text in
 the provider's own structured form (*native*), or as a text that the prompt asks for (*prompted*).
-A type whose schema is no object is wrapped in one, under `response`.
+If the schema of a type is no object, it is wrapped in one, under `response`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class OutputStrategy(Generic[OutputT]):
     """An output type, and the way in which a model is asked for it.
 
     Args:
-        output_type: A type, a tuple of types of which one is given, or a JSON schema.
+        output_type: A type, a tuple of types (the model gives one), or a JSON schema.
     """
 
     way: ClassVar[Way]
@@ -131,7 +131,7 @@ class OutputForm:
     type: Any
     """As Python's typing knows it."""
     adapter: TypeAdapter[Any] | None = field(repr=False)
-    """Builds the object; None for a JSON schema, whose data is the output."""
+    """Builds the object; None for a JSON schema: its data is the output."""
 
     @property
     def is_wrapped(self) -> bool:
@@ -332,7 +332,7 @@ class Output:
         )
 
     def refused(self, judged: Judged, count: int) -> OutputError:
-        """Make the error of a run whose model gave no valid output in all its attempts."""
+        """Make the error of a run without a valid output in all its attempts."""
         times = "once" if count == 1 else f"{count} times"
         return OutputError(
             f"the model gave no valid output when asked {times}, last: {judged.problem}; "
@@ -512,10 +512,9 @@ def is_native(model: BaseChatModel, tools: bool) -> bool:
 
 
 def _langchain_says(model: BaseChatModel, tools: bool) -> bool:
-    # loaded for typed agents alone: it brings all of LangChain's agents
-    from langchain.agents.factory import _supports_provider_strategy  # noqa: PLC0415
+    from langchain.agents import factory  # noqa: PLC0415  # it brings all of LangChain's agents
 
-    return _supports_provider_strategy(model, [{}] if tools else None)
+    return factory._supports_provider_strategy(model, [{}] if tools else None)
 
 
 def _is_foreign(model: BaseChatModel) -> bool:

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
         malformed_args,
         rate_limit,
         respond,
-        respond_object,
         text,
         timeout,
         unknown_tool,
     )
     from wick_graph.testing.recorded import RecordingModel, ReplayModel
+    from wick_graph.testing.typed import respond_object
 
 __all__ = [
     "Lane",
@@ -84,7 +84,10 @@ if not TYPE_CHECKING:
         __name__,
         {
             "wick_graph.exports.testfile": ("replay_file",),
-            "wick_graph.models.scripted": (*({*__all__} - {"replay_file", *_RECORDED}),),
+            "wick_graph.models.scripted": (
+                *({*__all__} - {"replay_file", "respond_object", *_RECORDED}),
+            ),
             "wick_graph.testing.recorded": _RECORDED,
+            "wick_graph.testing.typed": ("respond_object",),
         },
     )

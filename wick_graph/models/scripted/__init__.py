@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         timeout,
         unknown_tool,
     )
-    from wick_graph.models.scripted.typed import respond_object
 
 __all__ = [
     "Lane",
@@ -59,7 +58,6 @@ __all__ = [
     "malformed_args",
     "rate_limit",
     "respond",
-    "respond_object",
     "text",
     "timeout",
     "unknown_tool",
@@ -78,9 +76,6 @@ if not TYPE_CHECKING:
         {
             "wick_graph.models.scripted.model": ("ScriptedModel",),
             "wick_graph.models.scripted.reply": _REPLY,
-            "wick_graph.models.scripted.script": (
-                *({*__all__} - {"ScriptedModel", "respond_object", *_REPLY}),
-            ),
-            "wick_graph.models.scripted.typed": ("respond_object",),
+            "wick_graph.models.scripted.script": (*({*__all__} - {"ScriptedModel", *_REPLY}),),
         },
     )
