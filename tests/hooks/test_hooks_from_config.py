@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.engine.support import Door, add
-from wick_graph import Agent, BaseHook
+from wick_graph import Agent, BaseHook, load
 from wick_graph.backends import LocalBackend
-from wick_graph.config import AgentConfig, parse_config
+from wick_graph.config import AgentConfig, control_plane, parse_config
 from wick_graph.errors import ConfigError
 from wick_graph.hooks import (
     FilesystemHook,
@@ -297,3 +298,46 @@ def test_six_hooks_that_do_nothing_cost_nothing(
     assert (with_six[0], with_six[2]) == (plain[0], plain[2])
     writing = [*before, *six[:5], Writes("hook-5")]
     assert stored(writing, "writes") != plain, "what is stored would be seen"
+
+
+SCHEMA = '{"title": "City", "type": "object", "properties": {"name": {"type": "string"}}}'
+
+
+@pytest.mark.parametrize("written", ["city.json", SCHEMA])
+def test_an_output_of_the_file(tmp_path: Path, written: str) -> None:
+    (tmp_path / "city.json").write_text(SCHEMA, encoding="utf-8")
+    (tmp_path / "script.yaml").write_text(
+        "steps: [{calls: [{tool: City, args: {name: Bern}}]}]", encoding="utf-8"
+    )
+    (tmp_path / "agents.yaml").write_text(
+        "agents:\n  a:\n    model: scripted:script.yaml\n"
+        f"    output: {{schema: {written}, strategy: tool, retries: 1}}\n",
+        encoding="utf-8",
+    )
+    with load(tmp_path / "agents.yaml") as agents:
+        assert agents["a"].invoke("Go").output == {"name": "Bern"}
+        assert agents["a"].spec.output.retries == 1
+        governs = str(tmp_path / "city.json") in control_plane(agents.config)
+    assert governs is (written == "city.json")
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("{schema: none.json}", "agents.a.output.schema: none.json cannot be read: No such file"),
+        ("{schema: list.json}", "agents.a.output.schema: it holds no JSON schema"),
+        ("{schema: {type: 5}}", "agents.a.output.schema: output_type is no JSON schema at"),
+        ("{schema: {}, strategy: best}", "agents.a.output.strategy"),
+        ("{strategy: tool}", "agents.a.output.schema"),
+    ],
+)
+def test_a_wrong_output_is_refused(tmp_path: Path, output: str, message: str) -> None:
+    (tmp_path / "list.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "agents.yaml").write_text(
+        f"agents:\n  a:\n    model: scripted:demo\n    output: {output}\n", encoding="utf-8"
+    )
+    with (
+        pytest.raises(ConfigError, match=re.escape(message)),
+        load(tmp_path / "agents.yaml") as agents,
+    ):
+        _ = agents["a"]
