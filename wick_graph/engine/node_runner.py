@@ -147,7 +147,7 @@ class Node(Runnable[Any, Any]):
             writer.policy = durability.after_before_agent(
                 began_from,
                 observed=run.observed,
-                repaired=any(channel not in _RESET for channel, _ in made),
+                repaired=len(made) > 2 and any(channel not in _RESET for channel, _ in made),
                 has_hooks=bool(self.spec.hooks.before_agent),
             )
         elif self.name == "modify_request":

@@ -42,7 +42,7 @@ _CONSTANTS: Final = (str, int, float, bytes, bool, type(None))
 def about(spec: AgentSpec) -> dict[str, Any]:
     """Describe an agent; cached.
 
-    `graph` changes with the prompt, a tool's schema, a hook or a limit; `code` changes with the
+    `graph` changes with the prompt, a schema of a tool or the output, a hook or a limit; `code` changes with the
     code of a hook or a tool.
     """
     if not spec.recorded:
@@ -52,12 +52,14 @@ def about(spec: AgentSpec) -> dict[str, Any]:
 
 def _about(spec: AgentSpec) -> dict[str, Any]:
     layers = [layer for phase in PHASES for layer in spec.hooks.layers(phase)]
-    shape = [
+    shape: list[Any] = [
         [(layer.hook, layer.phase) for layer in layers],
         [tool.schema for tool in spec.tools],
         spec.max_iterations,
         spec.system_prompt,
     ]
+    if spec.output is not None:
+        shape.append([spec.output.way, *(form.parameters for form in spec.output.forms)])
     functions = [*(layer.fn for layer in layers), *(tool.source for tool in spec.tools)]
     code = b"".join(part for function in functions for part in _code(function))
     return {
