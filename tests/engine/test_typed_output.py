@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from langchain_core.language_models import FakeListChatModel
 from pydantic import BaseModel, Field
 
 from tests.engine.support import Door, add, roles
@@ -29,9 +31,19 @@ from tests.support.provider import Provider
 from wick_graph import Agent, BaseHook, Verdict, ai
 from wick_graph.errors import ConfigError, OutputError
 from wick_graph.events import Done, Event, Failed, OutputDelta
-from wick_graph.models import NativeOutput, PromptedOutput, ToolOutput
+from wick_graph.journal import Journal
+from wick_graph.models import NativeOutput, PromptedOutput, ToolOutput, resolve_model
 from wick_graph.store import SqlSaver
-from wick_graph.testing import ScriptedModel, call, calls, text, unknown_tool
+from wick_graph.subagents import Subagent, delegation
+from wick_graph.testing import ScriptedModel, call, calls, respond_object, text, unknown_tool
+
+
+class FakeNative(FakeListChatModel):
+    """A model that takes tools."""
+
+    def bind_tools(self, tools: Any, **settings: Any) -> Any:
+        return self.bind(**settings)
+
 
 STRATEGIES = {"tool": ToolOutput, "native": NativeOutput, "prompted": PromptedOutput}
 CITY = City(name="Bern", people=134_000)
@@ -350,3 +362,55 @@ def test_a_stream_without_pieces_tells_the_output_once() -> None:
     agent, _ = typed(call("City", **BERN))
     events = [*agent.stream("Go", tokens=False)]
     assert [e.output for e in events if isinstance(e, OutputDelta)] == [BERN]
+
+
+@pytest.mark.parametrize("way", ["tool", "native", "prompted"])
+def test_a_text_that_is_no_output_is_in_the_journal_alone(way: str, tmp_path: Path) -> None:
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 'threads.db'}") as store:
+        agent, model = typed(
+            "I would rather chat.",
+            respond_object(CITY),
+            store=store,
+            output_type=STRATEGIES[way](City),
+        )
+        result = agent.invoke("Go", thread_id="t")
+        journal = Journal(store, "t")
+        asked = [journal.request_at(one.seq) for one in journal.moments(kind="model.request")]
+        replies = [*journal.moments(kind="model.response")]
+        for request, call in zip(asked, model.calls, strict=True):
+            assert [m.text for m in request.messages] == [m.text for m in call.messages]
+            assert request.settings == {**call.settings, **choice(call)}
+    assert "I would rather chat." in str(asked[1].messages)
+    assert "I would rather chat." not in str(result.messages)
+    assert len(replies) == result.usage.calls == 2
+
+
+def choice(call: Any) -> dict[str, Any]:
+    return {} if call.tool_choice is None else {"tool_choice": call.tool_choice}
+
+
+def test_a_sub_agent_gives_its_object_as_json() -> None:
+    below, _ = typed(call("City", **BERN), store=False)
+    agent = Agent(
+        model=ScriptedModel([call("delegate_to_agent", agent="guide", task="Go"), "Bern it is."]),
+        tools=[delegation({"guide": Subagent(below, "Knows cities")})],
+    )
+    result = agent.invoke("Go")
+    assert result.text == "Bern it is."
+    assert '{"name": "Bern", "people": 134000}' in str(result.tool_calls[0]["output"])
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_model_of_a_hook_is_asked_in_its_own_way(size: int) -> None:
+    other = ScriptedModel([respond_object(CITY)])
+
+    class Swap(BaseHook):
+        def wrap_model_call(self, request: Any, next: Any) -> Any:
+            return next(dataclasses.replace(request, model=resolve_model(other)))
+
+    native = FakeNative(responses=["never"], profile={"structured_output": True})
+    agent: Agent = Agent(model=native, output_type=City, hooks=[Swap()], tools=[add][: size - 1])
+    assert agent.spec.output is not None
+    assert agent.spec.output.way_of(agent.spec.model, False) == "native"
+    assert agent.invoke("Go").output == CITY
+    assert other.calls[0].tool_names[-1] == "City"

@@ -42,8 +42,8 @@ _CONSTANTS: Final = (str, int, float, bytes, bool, type(None))
 def about(spec: AgentSpec) -> dict[str, Any]:
     """Describe an agent; cached.
 
-    `graph` changes with the prompt, a schema of a tool or the output, a hook or a limit; `code` changes with the
-    code of a hook or a tool.
+    `graph` changes with the prompt, the schema of a tool or of the output, a hook or a limit;
+    `code` changes with the code of a hook or a tool.
     """
     if not spec.recorded:
         spec.recorded.update(_about(spec))
