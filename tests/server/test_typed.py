@@ -11,6 +11,8 @@ import openai
 import pytest
 
 from tests.server.support import AGENTS, Served, frames, serving
+from wick_graph.client import Client
+from wick_graph.events import OutputDelta
 
 pytestmark = pytest.mark.xdist_group("typed")  # they share a server
 
@@ -76,6 +78,13 @@ def test_an_answer_has_the_output(http: httpx.Client, agent: str, more: dict[str
         assert got.status_code == 200, got.text
         assert got.json()["structured_response"] == BERN
         assert json.loads(got.json()["response"]) == BERN
+
+
+def test_the_client_asks_for_an_output(served: Served) -> None:
+    with Client(served.url) as client:
+        assert client.invoke("Which?", agent="free", output_schema=SCHEMA).output == BERN
+        events = [*client.stream("Which?", agent="free", output_schema=SCHEMA)]
+    assert [event.output for event in events if isinstance(event, OutputDelta)][-1] == BERN
 
 
 def test_a_stream_has_the_output(http: httpx.Client) -> None:

@@ -59,6 +59,8 @@ class Answer:
     todos: list[dict[str, Any]]
     files: dict[str, Any]
     interrupts: list[dict[str, Any]]
+    output: Any
+    """What an agent gave in place of a text, as data; None if it gave a text."""
     raw: dict[str, Any] = field(repr=False)
     """The whole answer."""
 
@@ -90,12 +92,16 @@ def answer_of(body: Mapping[str, Any]) -> Answer:
         todos=body["todos"],
         files=body["files"],
         interrupts=body["interrupts"],
+        output=body.get("structured_response"),
         raw=dict(body),
     )
 
 
 def run_body(
-    given: Input, thread_id: str | None, on_disconnect: str | None = None
+    given: Input,
+    thread_id: str | None,
+    on_disconnect: str | None = None,
+    output_schema: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Build the body of a request to an agent."""
     if isinstance(given, str):
@@ -109,6 +115,8 @@ def run_body(
         body["thread_id"] = thread_id
     if on_disconnect is not None:
         body["on_disconnect"] = on_disconnect
+    if output_schema is not None:
+        body["output_schema"] = dict(output_schema)
     return body
 
 
@@ -447,14 +455,15 @@ def invoke(
     agent: str | None = None,
     thread_id: str | None = None,
     idempotency_key: str | None = None,
+    output_schema: Mapping[str, Any] | None = None,
 ) -> Call[Answer]:
-    """Ask an agent and wait for the answer.
+    """Ask an agent and wait for the answer, an object of a JSON schema if one is given.
 
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body, headers = run_body(input, thread_id), key_header(idempotency_key)
-    path = agent_path(agent, "invoke")
+    body = run_body(input, thread_id, output_schema=output_schema)
+    headers, path = key_header(idempotency_key), agent_path(agent, "invoke")
     return Call("POST", path, body, headers=headers, read=answer_of)
 
 
@@ -484,13 +493,14 @@ def stream(
     thread_id: str | None = None,
     idempotency_key: str | None = None,
     on_disconnect: str | None = None,
+    output_schema: Mapping[str, Any] | None = None,
 ) -> Call[Event]:
     """Ask an agent and yield the run's events; the last one is `Done` or `Failed`.
 
     Raises:
         ServerError: The request was refused, or a broken stream cannot reconnect.
     """
-    body = run_body(input, thread_id, on_disconnect)
+    body = run_body(input, thread_id, on_disconnect, output_schema)
     headers = key_header(idempotency_key)
     return Call("POST", agent_path(agent, "stream"), body, headers=headers)
 
