@@ -316,7 +316,9 @@ def test_an_output_of_the_file(tmp_path: Path, written: str) -> None:
     )
     with load(tmp_path / "agents.yaml") as agents:
         assert agents["a"].invoke("Go").output == {"name": "Bern"}
-        assert agents["a"].spec.output.retries == 1
+        output = agents["a"].spec.output
+        assert output is not None
+        assert output.retries == 1
         governs = str(tmp_path / "city.json") in control_plane(agents.config)
     assert governs is (written == "city.json")
 

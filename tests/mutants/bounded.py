@@ -52,7 +52,19 @@ BOUNDED: Final = (
         "empty-reply-is-stored",
         "An empty reply is not stored.",
         ("test_an_empty_reply_is_not_stored",),
-        ("model", "if is_empty(reply):", "if False:"),
+        ("_turn", "if is_empty(reply):", "if False:"),
+    ),
+    mutant(
+        "calls-run-beside-an-output",
+        "Calls beside a valid output are refused.",
+        ("test_other_calls_run_beside_an_invalid_output_only",),
+        ("_accepting", "for call in calls", "for call in ()"),
+    ),
+    mutant(
+        "output-tool-is-withheld",
+        "The last model call of a run has its output tool.",
+        ("test_the_last_step_can_still_give_the_output",),
+        ("asking", "*output.by_name)", "*(() if request.withheld else output.by_name))"),
     ),
     mutant(
         "tool-timeout-ignored",

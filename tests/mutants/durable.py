@@ -401,4 +401,10 @@ DURABLE: Final = (
         ("test_the_same_key_is_the_same_run",),
         ("find_previous_run", "if run.key is None or", "if True or"),
     ),
+    mutant(
+        "output-waits-for-a-commit",
+        "An output is durable before its run ends.",
+        ("test_a_kill_between_the_reply_and_the_end_asks_no_model",),
+        ("Router.invoke", "observed=run.observed or gives,", "observed=run.observed,"),
+    ),
 )

@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         "  never: {model: 'scripted:never.yaml', output: {schema: city.json, retries: 0}}\n"
         "  asks: {model: 'scripted:asks.yaml', approvals: {calculate: true}}\n"
     )
-    texts = {
+    texts: dict[str, Any] = {
         "good": f"steps: [{CALL}]",
         "bad": f"steps: [{BAD}, {CALL}]",
         "never": "steps: [No.]",
