@@ -15,7 +15,6 @@ from typing import Any, Final
 from pydantic import BaseModel, Field
 
 from wick_graph import Agent
-from wick_graph.engine import lifecycle
 from wick_graph.models import NativeOutput, ToolOutput
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call, respond
@@ -31,8 +30,14 @@ class City(BaseModel):
 BERN: Final = {"name": "Bern", "people": 134_000}
 
 
-async def die(call: Any, bridge: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+class Deadly(SqlSaver):
+    """A store that kills this process once it has taken the step with the output."""
+
+    def put(self, config: Any, checkpoint: Any, *more: Any) -> Any:
+        taken = super().put(config, checkpoint, *more)
+        if "data" in (checkpoint["channel_values"].get("output") or {}):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return taken
 
 
 def main(folder: Path, way: str, how: str) -> None:
@@ -44,13 +49,14 @@ def main(folder: Path, way: str, how: str) -> None:
         return call("City", **BERN) if way == "tool" else json.dumps(BERN)
 
     output: Any = (ToolOutput if way == "tool" else NativeOutput)(City)
-    with SqlSaver.from_url(f"sqlite:///{folder / 'threads.db'}") as store:
+    kind = Deadly if how == "begin" else SqlSaver
+    with kind.from_url(f"sqlite:///{folder / 'threads.db'}") as store:
         agent: Agent = Agent(model=ScriptedModel([respond(reply)]), store=store, output_type=output)
         if how == "begin":
-            lifecycle.finish_run = die
             agent.invoke("Go", thread_id="t")
         else:
-            print(len(asked.read_text("utf-8")), repr(agent.resume("t").output))
+            given = agent.resume("t").output
+            print(len(asked.read_text("utf-8")), repr(given))
 
 
 if __name__ == "__main__":
