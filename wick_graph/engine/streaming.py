@@ -194,15 +194,10 @@ class _EventListener:
 
     active = True
 
-    def __init__(
-        self,
-        run_id: str,
-        thread_id: str | None,
-        tokens: bool,
-        output: OutputReader | None = None,
-    ) -> None:
+    def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         self.run_id, self.thread_id, self.tokens = run_id, thread_id, tokens
-        self.output = output
+        self.output: OutputReader | None = None
+        """Reads the output of a typed agent."""
         self._calls: dict[str | None, Event] = {}
         """Starts of calls that a hook, such as an approval, may still keep from running."""
         self._reply: Event | None = None
@@ -288,14 +283,8 @@ class QueueListener(_EventListener):
 
     holds = False
 
-    def __init__(
-        self,
-        run_id: str,
-        thread_id: str | None,
-        tokens: bool,
-        output: OutputReader | None = None,
-    ) -> None:
-        super().__init__(run_id, thread_id, tokens, output)
+    def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
+        super().__init__(run_id, thread_id, tokens)
         self.events: queue.Queue[Any] = queue.Queue(EVENT_QUEUE_SIZE)
         self.closed = False
 
@@ -317,14 +306,8 @@ class QueueListener(_EventListener):
 class LoopListener(_EventListener):
     """Events for a reader in the same loop; the run waits at each piece of text for room."""
 
-    def __init__(
-        self,
-        run_id: str,
-        thread_id: str | None,
-        tokens: bool,
-        output: OutputReader | None = None,
-    ) -> None:
-        super().__init__(run_id, thread_id, tokens, output)
+    def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
+        super().__init__(run_id, thread_id, tokens)
         self._events: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._closed = False
@@ -439,7 +422,8 @@ def read(
     call: Call, tokens: bool, run: Callable[[], Result], output: OutputReader | None = None
 ) -> Iterator[Event]:
     """Run in a separate thread, and yield the events."""
-    listener = QueueListener(call.run.run_id, call.thread_id, tokens, output)
+    listener = QueueListener(call.run.run_id, call.thread_id, tokens)
+    listener.output = output
     call.run.listener = call.run.reader = listener
 
     def work() -> None:
@@ -473,7 +457,8 @@ async def aread(
     output: OutputReader | None = None,
 ) -> AsyncIterator[Event]:
     """Run in a separate task, and yield the events."""
-    listener = LoopListener(call.run.run_id, call.thread_id, tokens, output)
+    listener = LoopListener(call.run.run_id, call.thread_id, tokens)
+    listener.output = output
     call.run.listener = call.run.reader = listener
 
     async def work() -> None:
