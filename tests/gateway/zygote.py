@@ -13,7 +13,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from wick_graph.cli.gateway import _serve
+from wick_graph.cli.gateway import serve
 from wick_graph.config import load_config
 from wick_graph.gateway.channels import http, telegram
 from wick_graph.gateway.gateway import Gateway
@@ -27,7 +27,7 @@ def main(folder: Path) -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                asyncio.run(_serve(load_config(folder / "agents.yaml"), None, chat=False))
+                asyncio.run(serve(load_config(folder / "agents.yaml")))
             except BaseException:
                 traceback.print_exc()
             finally:

@@ -37,13 +37,16 @@ from wick_graph.gateway.schedule import is_silent, zone_of
 from wick_graph.gateway.sessions import COMMANDS, Sessions, command_of, thread_of
 from wick_graph.gateway.turns import failure, human_of, lowest_origin, origin_of, target_of
 from wick_graph.service.options import log
-from wick_graph.store.mailbox import Received, hashed
+from wick_graph.store.mailbox import Row, hashed
 
 MAX_FILE: Final = 20 * 2**20
 """Bytes of a file that comes with a message."""
 
 _MOST_FILES: Final = 10
 """Files of one message."""
+
+_RETRY: Final = (0.5, 2.0, 10.0, 30.0)
+"""Seconds until a message is handled again after its handling failed: the store was away."""
 
 _OWN_THREAD: Final = frozenset({"cron", "heartbeat"})
 """Kinds of messages that begin a thread of their own."""
@@ -53,7 +56,7 @@ _OWN_THREAD: Final = frozenset({"cron", "heartbeat"})
 class _Turn:
     """Messages that are answered together."""
 
-    rows: Sequence[Received]
+    rows: Sequence[Row]
     messages: Sequence[InboundMessage]
     drops: list[str] = field(default_factory=list)
     """Facts that end with it."""
@@ -109,14 +112,18 @@ class Conversations:
         self._covered: dict[str, int] = {}
         """By thread: messages that the last compaction covered, as far as is known here."""
 
-    def busy_of(self, one: Received) -> Busy:
+    def busy_of(self, one: Row) -> Busy:
         """Return what happens to a message that comes during a turn of its chat."""
         channel = self._file.channels.get(str(one.message.get("channel")))
         if channel is None or command_of(InboundMessage.from_json(one.message))[0]:
             return "queue"
         return channel.busy
 
-    async def interrupt(self, one: Received) -> None:
+    def joins(self, one: Row, after: Row) -> bool:
+        """Return whether a message is answered in one turn with the one before it."""
+        return self.busy_of(one) == self.busy_of(after) == "collect"
+
+    async def interrupt(self, one: Row) -> None:
         """Cancel the turn of a chat for a message that came."""
         message = InboundMessage.from_json(one.message)
         agent = await self._agent(message, origin_of(message, message.key))
@@ -130,7 +137,19 @@ class Conversations:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def handle(self, rows: list[Received]) -> None:
+    async def answer(self, rows: list[Row]) -> bool:
+        """Answer messages, again after a pause if that fails; return whether it was done."""
+        for pause in (*_RETRY, None):
+            try:
+                await self.handle(rows)
+                return True
+            except Exception as error:
+                log.error("a message of %s was not answered: %s", rows[0].chat, error)
+                if pause is not None:
+                    await asyncio.sleep(pause)
+        return False
+
+    async def handle(self, rows: list[Row]) -> None:
         """Answer messages of one chat, in order; several in one turn if they were collected.
 
         Raises:
@@ -150,7 +169,7 @@ class Conversations:
         if later := rows[len(now) :]:
             await self.handle(later)
 
-    async def _batch(self, rows: list[Received]) -> list[Received]:
+    async def _batch(self, rows: list[Row]) -> list[Row]:
         """Return the messages of a turn: those with which it began, if it began before a crash."""
         keys = [row.key for row in rows]
         known = await self._mailbox.run(
@@ -314,7 +333,7 @@ class Conversations:
         return str(known or await self.sessions.thread(turn.session))
 
     async def _media(
-        self, row: Received, message: InboundMessage, turn: _Turn
+        self, row: Row, message: InboundMessage, turn: _Turn
     ) -> Mapping[str, list[str]]:
         """Store the files of a message, and return their paths, the same when it is repeated."""
         attached = message.metadata.get("attachments") or ()
@@ -457,7 +476,7 @@ def _who(origin: Mapping[str, Any]) -> list[str]:
     return [str(origin.get("sender_id")), str(origin.get("role"))]
 
 
-def _batch_key(row: Received) -> str:
+def _batch_key(row: Row) -> str:
     return f"batch/{row.key}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -12,9 +11,10 @@ from typing import Final
 from wick_graph.errors import DeliveryError, StorageError, WickError
 from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
 from wick_graph.gateway.channels.split import parts
+from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.messages import OutboundMessage
 from wick_graph.service.options import log
-from wick_graph.store.mailbox import Draft, Mailbox, Outgoing
+from wick_graph.store.mailbox import Draft, Mailbox, Row
 
 TRIES: Final = 8
 """Tries to send a message; then it is a dead letter."""
@@ -35,12 +35,6 @@ _SEND_SECONDS: Final = 360.0
 """Seconds after which a try counts as failed, although the channel has not answered."""
 
 
-def pause_after(tries: int, retry_after: float | None = None, spread: float = 0.0) -> float:
-    """Return the seconds until the next try: doubled each time, or what the platform wants."""
-    waits = min(_FIRST * 2 ** (tries - 1), _LONGEST) * (1 + spread)
-    return waits if retry_after is None else max(retry_after, 0.0)
-
-
 class Delivery:
     """Put messages into the outbox, and send what is there through its channels.
 
@@ -51,12 +45,7 @@ class Delivery:
 
     def __init__(self, mailbox: Mailbox, channels: Mapping[str, Channel]) -> None:
         self._mailbox, self._channels = mailbox, channels
-        self._chats: dict[str, deque[Outgoing]] = {}
-        self._workers: dict[str, asyncio.Task[None]] = {}
-        self._known: set[int] = set()
-        self._stopping = asyncio.Event()
-
-    # --- the outbox
+        self.lanes: Final = Lanes(self._send)
 
     async def say(
         self, key: str, channel: str, chat: str, text: str, buttons: Buttons = ()
@@ -102,65 +91,30 @@ class Delivery:
         fact = await self._mailbox.run(self._mailbox.fact, LAST_CHAT)
         return (fact["channel"], fact["chat_id"]) if fact else None
 
-    @property
-    def active(self) -> int:
-        """How many messages wait to be sent here."""
-        return len(self._known)
-
-    def add(self, messages: Iterable[Outgoing]) -> None:
+    def add(self, messages: Iterable[Row]) -> None:
         """Let messages be sent; known ones are passed over, and those of channels elsewhere."""
         for one in messages:
-            if (
-                one.row in self._known
-                or self.channel(_name(one)) is None
-                or self._stopping.is_set()
-            ):
-                continue
-            self._known.add(one.row)
-            self._chats.setdefault(one.chat, deque()).append(one)
-            if one.chat not in self._workers:
-                self._workers[one.chat] = asyncio.create_task(self._work(one.chat))
+            if str(one.message.get("channel")) in self._channels:
+                self.lanes.add(one)
 
-    async def stop(self, seconds: float | None) -> None:
-        """Finish the tries that are under way, for some seconds at most; the rest stays stored."""
-        self._stopping.set()
-        if not (workers := [*self._workers.values()]):
-            return
-        _, late = await asyncio.wait(workers, timeout=seconds)
-        for worker in late:
-            worker.cancel()
-        if late:
-            await asyncio.wait(late)
-
-    async def _work(self, name: str) -> None:
-        chat = self._chats[name]
+    async def _send(self, rows: list[Row]) -> bool:
+        """Send a message, in as many tries as it takes."""
+        one: Row | None = rows[0]
         try:
-            while chat and not self._stopping.is_set():
-                one = chat.popleft()
-                try:
-                    again = await self._deliver(one)
-                except StorageError as error:  # the next look at the outbox finds them, in order
-                    log.error("a message to %s is not noted as sent: %s", name, error)
-                    self._known.discard(one.row)
-                    break
-                if again is not None:
-                    chat.appendleft(again)
-                else:
-                    self._known.discard(one.row)
-        finally:
-            self._known.difference_update(one.row for one in chat)
-            del self._chats[name], self._workers[name]
+            while one is not None:
+                if (early := one.due - self._mailbox.now) > 0:
+                    await wait_for(self.lanes.stopping, early)
+                if self.lanes.stopping.is_set():
+                    return False
+                one = await self._try(one)
+        except StorageError as error:
+            log.error("a message to %s is not noted as sent: %s", rows[0].chat, error)
+            return False
+        return True
 
-    async def _deliver(self, one: Outgoing) -> Outgoing | None:
+    async def _try(self, one: Row) -> Row | None:
         """Try to send a message; return it if it is to be tried again."""
-        if (early := one.due - self._mailbox.now) > 0:
-            try:
-                await asyncio.wait_for(self._stopping.wait(), early)
-            except TimeoutError:
-                return one
-            return None
-        channel = self.channel(_name(one))
-        assert channel is not None
+        channel = self._channels[str(one.message["channel"])]
         try:
             message = OutboundMessage.from_json(one.message)
             native = await asyncio.wait_for(channel.send(message, one.key), _SEND_SECONDS)
@@ -171,27 +125,21 @@ class Delivery:
             channel.publish(message.chat_id)
         return None
 
-    async def _failed(self, one: Outgoing, error: Exception) -> Outgoing | None:
+    async def _failed(self, one: Row, error: Exception) -> Row | None:
+        """Note a failure: tried again later, doubled each time, or when the platform wants."""
         told = str(error) if isinstance(error, WickError) else type(error).__name__
-        tries = one.tries + 1
-        known = error if isinstance(error, DeliveryError) else None
-        if tries >= TRIES or (known is not None and known.permanent):
-            await self._mailbox.run(self._mailbox.failed, one, told, None)
-            log.error("a message to %s is given up: %s", one.chat, told)
-            await self._tell_owner(one, told)
-            return None
-        wanted = None if known is None else known.retry_after
-        due = self._mailbox.now + pause_after(tries, wanted, random.uniform(0, 0.2))
+        pause = min(_FIRST * 2**one.tries, _LONGEST) * random.uniform(1, 1.2)
+        permanent = one.tries + 1 >= TRIES
+        if isinstance(error, DeliveryError):
+            permanent = permanent or error.permanent
+            pause = pause if error.retry_after is None else max(error.retry_after, 0.0)
+        due = None if permanent else self._mailbox.now + pause
         await self._mailbox.run(self._mailbox.failed, one, told, due)
-        return replace(one, tries=tries, due=due, error=told)
-
-    async def _tell_owner(self, dead: Outgoing, why: str) -> None:
+        if due is not None:
+            return replace(one, tries=one.tries + 1, due=due, error=told)
+        log.error("a message to %s is given up: %s", one.chat, told)
         place = await self.owners_chat()
-        if place is None or dead.key.startswith("dead/") or dead.chat == ":".join(place):
-            return
-        text = f"A message to {dead.chat} was given up after {dead.tries + 1} tries: {why}"
-        await self.say(f"dead/{dead.key}", *place, text)
-
-
-def _name(one: Outgoing) -> str:
-    return str(one.message.get("channel"))
+        if place is not None and not one.key.startswith("dead/") and one.chat != ":".join(place):
+            text = f"A message to {one.chat} was given up after {one.tries + 1} tries: {told}"
+            await self.say(f"dead/{one.key}", *place, text)
+        return None

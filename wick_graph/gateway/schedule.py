@@ -21,6 +21,7 @@ from cronsim import CronSim, CronSimError
 from wick_graph.config.gateway import CronConfig, HeartbeatConfig
 from wick_graph.errors import ConfigError, WickError
 from wick_graph.gateway.channels.protocol import Receive
+from wick_graph.gateway.lanes import wait_for
 from wick_graph.gateway.messages import InboundMessage
 from wick_graph.store.mailbox import Mailbox
 
@@ -138,6 +139,12 @@ def next_times(job: Job, after: float, until: float = _LATEST) -> Iterator[float
         if at > until:
             return
         yield at
+
+
+def next_time(job: Job, after: float) -> str:
+    """Return the next time of a job, in its zone; empty if there is none."""
+    at = next(next_times(job, after), None)
+    return "" if at is None else datetime.fromtimestamp(at, job.zone).isoformat()
 
 
 def _steps(first: float, every: float, after: float) -> Iterator[float]:
@@ -264,12 +271,6 @@ LOOK_SECONDS: Final = 60.0
 
 FALLBACK: Final = "cli:direct"
 """The chat of a message for the owner's last chat while there is none."""
-
-
-async def wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event, at most so long."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
 
 
 class Scheduler:

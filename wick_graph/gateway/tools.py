@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
 from hashlib import blake2b
 from itertools import islice, pairwise
 from typing import Any, Final
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import ConfigError, ToolError, WickError
 from wick_graph.gateway.messages import INTERNAL, OutboundMessage
-from wick_graph.gateway.schedule import Job, job_of, next_times, zone_of
+from wick_graph.gateway.schedule import Job, job_of, next_time, next_times, zone_of
 from wick_graph.hooks.prompt_files import one_line
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.messages import ToolCall
@@ -297,7 +296,7 @@ def _add(mailbox: Mailbox, job: Job, fact: Mapping[str, Any], chat: str, now: fl
     if key not in known and len(known) >= MAX_JOBS:
         raise ToolError(f"this chat has {MAX_JOBS} jobs, which is the limit; remove one")
     mailbox.put_fact(key, fact)
-    return f"The job {name} is planned; it runs next at {_next(job, now)}"
+    return f"The job {name} is planned; it runs next at {next_time(job, now) or 'no time'}"
 
 
 def _remove(mailbox: Mailbox, name: str) -> str:
@@ -314,10 +313,5 @@ def _listed(facts: Mapping[str, Any], chat: str, zone: Any, now: float) -> str:
         job = job_of(key.removeprefix("cron/"), fact, zone)
         when = " ".join(str(fact["job"][one]) for one in _WHEN if one in fact["job"])
         name, text = job.name.removeprefix(chat), one_line(job.config.text, 200)
-        lines.append(f"- {name} ({when}), next at {_next(job, now)}: {text}")
+        lines.append(f"- {name} ({when}), next at {next_time(job, now) or 'no time'}: {text}")
     return "\n".join(lines) or "This chat has no jobs"
-
-
-def _next(job: Job, now: float) -> str:
-    at = next(next_times(job, now), None)
-    return "no time" if at is None else datetime.fromtimestamp(at, job.zone).isoformat()

@@ -22,8 +22,8 @@ from wick_graph.gateway.memory import (
     TOOLS,
     Memories,
     is_owner,
-    zone_of,
 )
+from wick_graph.gateway.schedule import zone_of
 from wick_graph.hooks.prompt_files import as_data, cut, is_missing, one_line
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.hooks.skills import catalogue, skills_section
