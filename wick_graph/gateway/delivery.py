@@ -13,6 +13,7 @@ from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
 from wick_graph.gateway.channels.split import parts
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.messages import OutboundMessage
+from wick_graph.gateway.schedule import LAST_CHAT
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Draft, Mailbox, Row
 
@@ -22,9 +23,6 @@ TRIES: Final = 8
 _FIRST: Final = 1.0
 
 _LONGEST: Final = 300.0
-
-LAST_CHAT: Final = "last-chat"
-"""The key of the fact with the chat in which an owner wrote last."""
 
 _LIMIT: Final = 4000
 """Characters of one message to a channel that does not run here."""

@@ -24,7 +24,7 @@ from wick_graph.gateway.announcements import TaskWatch
 from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
 from wick_graph.gateway.channels.registry import make_channel
 from wick_graph.gateway.conversations import Conversations, day_of
-from wick_graph.gateway.delivery import LAST_CHAT, Delivery
+from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
 from wick_graph.gateway.messages import InboundMessage
@@ -38,7 +38,7 @@ from wick_graph.gateway.people import (
     over_limit,
 )
 from wick_graph.gateway.questions import expire
-from wick_graph.gateway.schedule import Scheduler, zone_of
+from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
 from wick_graph.gateway.sessions import AT_ONCE, command_of
 from wick_graph.gateway.tools import ForUserHook, cron_tool, fetch_tool, message_tool
 from wick_graph.gateway.turns import target_of

@@ -205,10 +205,7 @@ _EMPTY_LINE: Final = re.compile(r"#.*|(?:[-*+]|\d+[.)])?\s*(?:\[[ xX]?\])?|-{3,}
 
 def has_tasks(text: str) -> bool:
     """Return whether HEARTBEAT.md has more than headings, comments and empty list items."""
-    kept, rest = "", text.removeprefix("\ufeff")
-    while rest:
-        before, _, comment = rest.partition("<!--")
-        kept, rest = kept + before, comment.partition("-->")[2]
+    kept = re.sub(r"(?s)<!--.*?(?:-->|\Z)", "", text.removeprefix("\ufeff"))
     return not all(_EMPTY_LINE.fullmatch(line.strip()) for line in kept.splitlines())
 
 
@@ -235,13 +232,11 @@ def hours_of(text: str) -> tuple[int, int]:
     raise ConfigError(f"{text!r:.80} are no active hours; write them as 08:00-22:00")
 
 
-def is_active(hours: tuple[int, int] | None, zone: ZoneInfo, at: float) -> bool:
+def is_active(hours: tuple[int, int], zone: ZoneInfo, at: float) -> bool:
     """Return whether a moment is within the active hours, which may span midnight."""
-    if hours is None:
-        return True
-    local = datetime.fromtimestamp(at, zone)
-    minute, (begin, end) = local.hour * 60 + local.minute, hours
-    return begin <= minute < end if begin < end else minute >= begin or minute < end
+    local, (begin, end) = datetime.fromtimestamp(at, zone), hours
+    minute = local.hour * 60 + local.minute
+    return (minute - begin) % 1440 < ((end - begin) % 1440 or 1440)
 
 
 def read_tasks(workspace: Path) -> str:
@@ -268,6 +263,9 @@ def read_tasks(workspace: Path) -> str:
 
 LOOK_SECONDS: Final = 60.0
 """Seconds after which the loop looks at the clock and at the jobs, whatever it waits for."""
+
+LAST_CHAT: Final = "last-chat"
+"""The key of the fact with the chat in which an owner wrote last."""
 
 FALLBACK: Final = "cli:direct"
 """The chat of a message for the owner's last chat while there is none."""
@@ -306,17 +304,13 @@ class Scheduler:
         wait: Callable[[asyncio.Event, float], Awaitable[None]] = wait_for,
     ) -> None:
         self._mailbox, self._receive, self._clock, self._wait = mailbox, receive, clock, wait
-        self._zone: Final = zone_of(timezone)
-        self._jobs: Final = jobs
+        self._timezone, self._workspace = timezone, workspace
+        self._jobs, self._heartbeat = jobs, heartbeat
         jobs_of(jobs, {}, timezone)  # its errors come now
-        self._heartbeat: Final = heartbeat
-        hours = heartbeat and heartbeat.active_hours
-        self._hours: Final = hours_of(hours) if hours else None
-        self._workspace: Final = workspace
+        self._hours: Final = hours_of((heartbeat and heartbeat.active_hours) or "00:00-24:00")
         self._changed: Final = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watched: float | None = None
-        self._beat = 0.0
+        self._watched = self._beat = 0.0
 
     def changed(self) -> None:
         """Look at the jobs again; any thread may call it."""
@@ -337,66 +331,64 @@ class Scheduler:
 
     async def look(self) -> float:
         """Hand over what is due now, and return when the next is due."""
-        now = self._clock()
-        if self._watched is None:
-            self._watched, self._beat = (
-                now,
-                now + (self._heartbeat.first or 0.0 if self._heartbeat else 0.0),
-            )
-        seen = await self._mailbox.run(self._mailbox.facts, "cron-last/")
-        upcoming = [await self._look_at(job, seen, now) for job in await self._all_jobs()]
-        if self._heartbeat is not None:
-            upcoming.append(await self._look_at_heart(self._heartbeat, now))
+        now, heart = self._clock(), self._heartbeat
+        if not self._watched:
+            self._watched, self._beat = now, now + ((heart and heart.first) or 0.0)
+        box = self._mailbox
+        made, seen = [await box.run(box.facts, prefix) for prefix in ("cron/", "cron-last/")]
+        jobs = jobs_of(self._jobs, made, self._timezone)
+        upcoming = [
+            await self._look_at(job, seen.get(f"cron-last/{job.name}"), now) for job in jobs
+        ]
+        if heart is not None:
+            upcoming.append(await self._look_at_heart(heart, now))
         self._watched = now
         return min(upcoming, default=_LATEST)
 
-    async def _all_jobs(self) -> list[Job]:
-        made = await self._mailbox.run(self._mailbox.facts, "cron/")
-        return jobs_of(self._jobs, made, self._zone.key)
-
-    async def _look_at(self, job: Job, seen: Mapping[str, Any], now: float) -> float:
+    async def _look_at(self, job: Job, seen: Any, now: float) -> float:
         """Hand over a job's times that are due; return its next one."""
-        key, config, known = f"cron-last/{job.name}", job.config, seen.get(f"cron-last/{job.name}")
-        after = job.made or (job.point - 1 if config.at is not None else now)
-        same = isinstance(known, Mapping) and known.get("is") == job.digest
-        if isinstance(known, Mapping) and same:
-            same = known["at"] <= now  # else the clock was set back
-            after = known["at"] if same else after
-        assert self._watched is not None
+        box, key, once = self._mailbox, f"cron-last/{job.name}", job.config.at is not None
+        known = isinstance(seen, Mapping) and seen.get("is") == job.digest
+        known = known and seen["at"] <= now  # else the clock was set back
+        after = seen["at"] if known else job.made or (job.point - 1 if once else now)
         fired = due(job, after, min(self._watched, now), now)
+        about = {"cron": job.name, "agent": job.config.agent, "origin": dict(job.origin)}
         for at in fired:
-            await self._hand_over(job, at)
-        if job.origin and config.at is not None and job.point <= now:
-            await self._mailbox.run(self._mailbox.drop_fact, f"cron/{job.name}")
-            await self._mailbox.run(self._mailbox.drop_fact, key)
-        elif fired or not same:
+            stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            await self._give("cron", f"{job.name}/{stamp}", at, job.config, job.config.text, about)
+        if job.origin and once and job.point <= now:
+            await box.run(box.drop_fact, f"cron/{job.name}")
+            await box.run(box.drop_fact, key)
+        elif fired or not known:
             fact = {"at": fired[-1] if fired else after, "is": job.digest}
-            await self._mailbox.run(self._mailbox.put_fact, key, fact)
+            await box.run(box.put_fact, key, fact)
         return next(next_times(job, now), _LATEST)
-
-    async def _hand_over(self, job: Job, at: float) -> None:
-        stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        more = {"cron": job.name, "agent": job.config.agent, "origin": dict(job.origin)}
-        await self._give("cron", f"{job.name}/{stamp}", at, job.config.text, job.config.to, more)
 
     async def _look_at_heart(self, config: HeartbeatConfig, now: float) -> float:
         """Hand over a heartbeat if one is due; return the time of the next."""
         every = config.every or 0.0
         self._beat = min(self._beat, now + every)  # the clock may have been set back
         if now >= self._beat:
-            text = read_tasks(self._workspace) if is_active(self._hours, self._zone, now) else ""
-            if text:  # the number is the same in two processes
-                more = {"agent": config.agent, "model": config.model}
+            active = is_active(self._hours, zone_of(self._timezone), now)
+            if active and (text := read_tasks(self._workspace)):
+                name = str(int(now // every))  # the same in two processes
+                about = {"agent": config.agent, "model": config.model}
                 said = _PROMPT.format(text=text)
-                await self._give("heartbeat", str(int(now // every)), now, said, config.to, more)
+                await self._give("heartbeat", name, now, config, said, about)
             self._beat += ((now - self._beat) // every + 1) * every
         return self._beat
 
     async def _give(
-        self, kind: str, name: str, at: float, text: str, to: str | None, more: Mapping[str, Any]
+        self,
+        kind: str,
+        name: str,
+        at: float,
+        config: CronConfig | HeartbeatConfig,
+        text: str,
+        about: Mapping[str, Any],
     ) -> None:
-        chat = to or chat_of(await self._mailbox.run(self._mailbox.fact, "last-chat"))
-        given = {key: value for key, value in more.items() if value}
+        chat = config.to or chat_of(await self._mailbox.run(self._mailbox.fact, LAST_CHAT))
+        given = {key: value for key, value in about.items() if value}
         message = InboundMessage(
             channel="system",
             sender_id=f"{kind}:{name.partition('/')[0]}" if kind == "cron" else kind,
@@ -415,10 +407,10 @@ def chat_of(fact: Any) -> str:
     return f"{fact['channel']}:{fact.get('chat_id', '')}"
 
 
-def job_of(name: str, fact: Mapping[str, Any], zone: ZoneInfo) -> Job:
+def job_of(key: str, fact: Mapping[str, Any], zone: ZoneInfo) -> Job:
     """Make a job of the fact that a chat has left."""
     config = CronConfig.model_validate(fact["job"])
-    return Job(name, config, zone, float(fact["made"]), fact["origin"])
+    return Job(key.removeprefix("cron/"), config, zone, float(fact["made"]), fact["origin"])
 
 
 def jobs_of(
@@ -434,18 +426,15 @@ def jobs_of(
     Raises:
         ConfigError: A job of the configuration, or the zone, is invalid.
     """
-    zone = zone_of(timezone)
-    jobs = [_configured(name, one, zone) for name, one in configured.items()]
+    zone, jobs = zone_of(timezone), []
+    for name, config in configured.items():
+        try:
+            jobs.append(Job(name, config, zone))
+        except ConfigError as error:
+            raise ConfigError(f"cron.{name}: {error}") from None
     for key, fact in made.items():
         try:
-            jobs.append(job_of(key.removeprefix("cron/"), fact, zone))
+            jobs.append(job_of(key, fact, zone))
         except (WickError, ValueError, KeyError, TypeError) as error:
             _log.warning("the job %s cannot be read and does not run: %s", key, error)
     return jobs
-
-
-def _configured(name: str, config: CronConfig, zone: ZoneInfo) -> Job:
-    try:
-        return Job(name, config, zone)
-    except ConfigError as error:
-        raise ConfigError(f"cron.{name}: {error}") from None
