@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from wick_graph.gateway.people import (
     CODE_SECONDS,
     CODE_SIGNS,
     Admission,
+    Budgets,
     Person,
     RoleHook,
     Traffic,
@@ -29,8 +31,6 @@ from wick_graph.gateway.people import (
     asking,
     check_people,
     lowest,
-    note_spent,
-    over_limit,
     paired,
     revoke,
     role_in,
@@ -297,18 +297,19 @@ def test_refusals_are_audited_and_not_without_end(caplog: pytest.LogCaptureFixtu
 
 def test_a_budget_is_for_a_sender_and_a_day(facts: Mailbox) -> None:
     limits = LimitsConfig(turns_per_day=2, tokens_per_day=100)
+    budgets, tomorrow = Budgets(limits, facts, UTC), NOW + 86_400
 
-    def over(sender: str = "2", day: str = "2027-01-15", role: Any = "user") -> str:
-        return over_limit(limits, facts, "telegram", sender, day, role)
+    def over(sender: str = "2", now: float = NOW, role: Any = "user") -> str:
+        return budgets.over(message(sender), role, now)
 
-    note_spent(facts, "telegram", "2", "2027-01-15", turns=1, tokens=40)
+    budgets.note(message("2"), 40, NOW)
     assert over() == ""
-    note_spent(facts, "telegram", "2", "2027-01-15", turns=1)
+    budgets.note(message("2"), 0, NOW)
     assert over() == "Your 2 messages of today are used up; write again tomorrow."
-    assert (over("3"), over(day="2027-01-16"), over(role="owner")) == ("", "", "")
-    note_spent(facts, "telegram", "2", "2027-01-16", turns=1, tokens=100)
-    assert over(day="2027-01-16").startswith("Your 100 tokens")
-    assert over_limit(LimitsConfig(), facts, "telegram", "2", "2027-01-16", "user") == ""
+    assert (over("3"), over(now=tomorrow), over(role="owner")) == ("", "", "")
+    budgets.note(message("2"), 100, tomorrow)
+    assert over(now=tomorrow).startswith("Your 100 tokens")
+    assert Budgets(LimitsConfig(), facts, UTC).over(message("2"), "user", tomorrow) == ""
     assert len(facts.facts("spent/")) == 1
 
 

@@ -41,10 +41,6 @@ class TaskWatch:
     """Keep the background tasks of a process in the mailbox, and announce their ends.
 
     Assign it to `watcher` of the loaded agents before the first one is made.
-
-    Args:
-        mailbox: The tenant's mailbox.
-        receive: Takes an announcement, as channels give messages.
     """
 
     def __init__(self, mailbox: Mailbox, receive: Receive) -> None:
@@ -102,12 +98,6 @@ def announcement(end: TaskEnd) -> InboundMessage:
     )
 
 
-def origin_of(message: InboundMessage) -> tuple[str, str]:
-    """Return the channel of a task's conversation, `cli` if none is named, and its result."""
-    channel, colon, _ = message.chat_id.partition(":")
-    return (channel if colon and channel else "cli"), message.content.partition(_RESULT)[2]
-
-
 def for_model(message: InboundMessage) -> str:
     """Return an announcement as the model reads it: the result is data."""
     said, _, result = message.content.partition(_RESULT)
@@ -132,11 +122,10 @@ def should_wake(
     """
     woken = [str(one) for one in (fact or {}).get("rows", ())]
     about, row = message.metadata, message.native_id
-    seen = bool(messages) and position(messages, response_id(str(about.get("task")))) is not None
     if row not in woken:
-        if seen or about.get("status") == "cancelled" or about.get("depth", 1) > 1:
-            return False, {"rows": woken}
-        if len(woken) >= MAX_WAKES:
+        known = messages and position(messages, response_id(str(about.get("task")))) is not None
+        idle = known or about.get("status") == "cancelled" or about.get("depth", 1) > 1
+        if idle or len(woken) >= MAX_WAKES:
             return False, {"rows": woken}
         woken.append(row)
     return True, {"rows": woken}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, tzinfo
-from pathlib import Path
 from typing import Any, Final
 
 from wick_graph import langgraph_config
@@ -22,7 +20,7 @@ from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.memory import scope_folder
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
-from wick_graph.gateway.people import note_spent
+from wick_graph.gateway.people import Budgets
 from wick_graph.gateway.questions import (
     answer_of,
     ask,
@@ -33,7 +31,7 @@ from wick_graph.gateway.questions import (
     questions_of,
     text_of,
 )
-from wick_graph.gateway.schedule import is_silent, zone_of
+from wick_graph.gateway.schedule import is_silent
 from wick_graph.gateway.sessions import COMMANDS, Sessions, command_of, thread_of
 from wick_graph.gateway.turns import failure, human_of, lowest_origin, origin_of, target_of
 from wick_graph.service.options import log
@@ -83,15 +81,7 @@ class _Turn:
 
 
 class Conversations:
-    """Answer the messages of chats.
-
-    Args:
-        file: The configuration.
-        agents: The agents by the place of a conversation.
-        delivery: Sends answers.
-        receive: Takes a message of the gateway's own, as channels give theirs.
-        clock: Returns the seconds since 1970.
-    """
+    """Answer the messages of chats."""
 
     def __init__(
         self,
@@ -99,6 +89,7 @@ class Conversations:
         agents: OriginAgents,
         delivery: Delivery,
         *,
+        budgets: Budgets,
         receive: Receive,
         clock: Callable[[], float],
     ) -> None:
@@ -106,7 +97,7 @@ class Conversations:
         self._receive, self._clock = receive, clock
         self._config, self._mailbox = file.gateway, agents.store.mailbox
         self._workspace = (file.base_dir / file.gateway.workspace).resolve()
-        self._zone: Final = zone_of(file.gateway.timezone)
+        self._budgets: Final = budgets
         self.sessions: Final = Sessions(self._mailbox)
         self._compacting: dict[str, asyncio.Task[str]] = {}
         self._covered: dict[str, int] = {}
@@ -155,27 +146,21 @@ class Conversations:
         Raises:
             StorageError: The store cannot be used now; the messages stay open.
         """
-        first = InboundMessage.from_json(rows[0].message)
+        first, box = InboundMessage.from_json(rows[0].message), self._mailbox
         word, _ = command_of(first)
         if word:
             turn = _Turn(rows[:1], [first])
             await self._settle(turn, await self._command(word, turn))
             return
         now, drops = rows, []
-        if self.busy_of(rows[0]) == "collect":
-            now, drops = await self._batch(rows), [_batch_key(rows[0])]
+        if self.busy_of(rows[0]) == "collect":  # after a crash, a turn has the messages it had
+            name, keys = f"batch/{rows[0].key}", [row.key for row in rows]
+            known = await box.run(box.change_fact, name, lambda known: known or keys)
+            now, drops = [row for row in rows if row.key in known], [name]
         messages = [InboundMessage.from_json(row.message) for row in now]
         await self._answer(_Turn(now, messages, drops))
         if later := rows[len(now) :]:
             await self.handle(later)
-
-    async def _batch(self, rows: list[Row]) -> list[Row]:
-        """Return the messages of a turn: those with which it began, if it began before a crash."""
-        keys = [row.key for row in rows]
-        known = await self._mailbox.run(
-            self._mailbox.change_fact, _batch_key(rows[0]), lambda known: known or keys
-        )
-        return [row for row in rows if row.key in known]
 
     # --- a turn
 
@@ -196,7 +181,8 @@ class Conversations:
             return
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{thread}")
-            await self._count(turn.last, result)
+            tokens = result.usage.total_tokens
+            await self._mailbox.run(self._budgets.note, turn.last, tokens, self._clock())
         await self._settle(turn, text, result)
         if result is not None and not turn.kind:
             self._compact_if_long(agent, thread, result)
@@ -237,8 +223,7 @@ class Conversations:
             return ""
         if fact.get("row") == row:  # it was answered before a crash
             return str(fact["id"])
-        state = await agent.graph.aget_state(_at(thread))
-        waits = any(one.id == fact["id"] for one in state.interrupts)
+        waits = any(one.id == fact["id"] for one in (await _state(agent, thread)).interrupts)
         if fact.get("row") or not waits or fact["who"] != _who(turn.origin):
             await self._mailbox.run(self._mailbox.drop_fact, name)
             return ""
@@ -296,23 +281,15 @@ class Conversations:
         )
         self._delivery.add(ended)
 
-    async def _count(self, message: InboundMessage, result: Result) -> None:
-        limits = self._config.limits
-        if limits.turns_per_day or limits.tokens_per_day:
-            tokens = result.usage.total_tokens
-            who = (message.channel, message.sender_id, day_of(self._clock(), self._zone))
-            await self._mailbox.run(note_spent, self._mailbox, *who, turns=1, tokens=tokens)
-
     async def _wakes(self, message: InboundMessage, agent: Agent, thread: str) -> bool:
         """Return whether the end of a task starts a turn."""
         if self._config.announce == "log":
             log.info("%s: %s", message.sender_id, message.content)
             return False
-        state = await agent.graph.aget_state(_at(thread))
-        name = f"wakes/{thread}"
-        fact = await self._mailbox.run(self._mailbox.fact, name)
-        wakes, fact = should_wake(message, fact, state.values.get("messages") or ())
-        await self._mailbox.run(self._mailbox.put_fact, name, dict(fact))
+        state, box, name = await _state(agent, thread), self._mailbox, f"wakes/{thread}"
+        known = state.values.get("messages") or ()
+        wakes, fact = should_wake(message, await box.run(box.fact, name), known)
+        await box.run(box.put_fact, name, fact)
         return wakes
 
     # --- what a turn needs
@@ -332,9 +309,7 @@ class Conversations:
         known = turn.last.metadata.get("thread") if turn.kind else None
         return str(known or await self.sessions.thread(turn.session))
 
-    async def _media(
-        self, row: Row, message: InboundMessage, turn: _Turn
-    ) -> Mapping[str, list[str]]:
+    async def _media(self, row: Row, message: InboundMessage, turn: _Turn) -> Mapping[str, Any]:
         """Store the files of a message, and return their paths, the same when it is repeated."""
         attached = message.metadata.get("attachments") or ()
         if not attached:
@@ -343,7 +318,7 @@ class Conversations:
         turn.drops.append(name)
         if (known := await box.run(box.fact, name)) is not None:
             return known  # type: ignore[no-any-return]  # as it was put
-        channel = self._delivery.channel(message.channel)
+        channel, terms = self._delivery.channel(message.channel), self._config.transcription
         own = self._agents.workdir(self._agent_id(message), turn.origin)
         folder = (own or scope_folder(self._workspace, turn.origin)) / "inbox"
         made: dict[str, list[str]] = {"paths": [], "said": [], "notes": []}
@@ -354,24 +329,18 @@ class Conversations:
                 path = await channel.fetch(one, folder, MAX_FILE)
                 made["paths"].append(str(path))
                 if is_voice(path, str(one.get("type") or "")):
-                    await self._listen(path, made)
+                    if terms is None:
+                        made["notes"].append(NOT_READ)
+                    else:
+                        made["said"].append(await transcribe(path, terms, client_of(terms)))
             except StorageError:
                 raise
             except WickError as error:
                 made["notes"].append(f"not read: {error}")
-        if len(attached) > _MOST_FILES:
-            made["notes"].append(
-                f"{len(attached) - _MOST_FILES} more files; {_MOST_FILES} are read"
-            )
+        if (more := len(attached) - _MOST_FILES) > 0:
+            made["notes"].append(f"{more} more files; {_MOST_FILES} are read")
         await box.run(box.put_fact, name, made)
         return made
-
-    async def _listen(self, path: Path, made: dict[str, list[str]]) -> None:
-        terms = self._config.transcription
-        if terms is None:
-            made["notes"].append(NOT_READ)
-        else:
-            made["said"].append(await transcribe(path, terms, client_of(terms)))
 
     # --- compaction
 
@@ -391,15 +360,15 @@ class Conversations:
         terms = self._config.compaction
         given: dict[str, Any] = {} if terms is None else terms.model_dump()
         try:
-            made = await agent.acompact(thread, force=force, **given)
+            outcome = (await agent.acompact(thread, force=force, **given)).outcome
         except Exception as error:  # the conversation stays as it is
             log.warning("the conversation %s was not compacted: %s", thread, error)
             return "failed"
-        if made.outcome == "compacted":
-            if len(self._covered) > 10_000:
-                self._covered.clear()
+        if outcome == "compacted":
             self._covered[thread] = count - given.get("keep", 0)
-        return made.outcome
+            while len(self._covered) > 10_000:
+                del self._covered[next(iter(self._covered))]
+        return outcome
 
     # --- commands
 
@@ -468,22 +437,14 @@ async def _resumed(agent: Agent, thread: str, answer: Mapping[str, Any]) -> Resu
         return await agent.aresume(thread)
 
 
-def _at(thread: str) -> Any:
-    return langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
+async def _state(agent: Agent, thread: str) -> Any:
+    config = langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
+    return await agent.graph.aget_state(config)
 
 
 def _who(origin: Mapping[str, Any]) -> list[str]:
     return [str(origin.get("sender_id")), str(origin.get("role"))]
 
 
-def _batch_key(row: Row) -> str:
-    return f"batch/{row.key}"
-
-
 def _asked_key(thread: str) -> str:
     return f"asked/{hashed(thread)}"
-
-
-def day_of(at: float, zone: tzinfo) -> str:
-    """Return the date of a moment in a zone."""
-    return datetime.fromtimestamp(at, zone).date().isoformat()

@@ -23,19 +23,19 @@ from wick_graph.gateway.agents import OriginAgents
 from wick_graph.gateway.announcements import TaskWatch
 from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
 from wick_graph.gateway.channels.registry import make_channel
-from wick_graph.gateway.conversations import Conversations, day_of
+from wick_graph.gateway.conversations import Conversations
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
 from wick_graph.gateway.messages import InboundMessage
 from wick_graph.gateway.people import (
     Admission,
+    Budgets,
     RoleHook,
     Traffic,
     admit,
     check_people,
     lowest,
-    over_limit,
 )
 from wick_graph.gateway.questions import expire
 from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
@@ -95,7 +95,7 @@ class Gateway:
         self.config: Final = config
         self.workspace: Final = (file.base_dir / config.workspace).resolve()
         self._described, self._clock, self._alone = file.channels, clock, alone
-        self._zone: Final = zone_of(config.timezone)
+        zone = zone_of(config.timezone)
         for name, described in file.channels.items():
             check_people(name, described)
         if channels is None:
@@ -111,6 +111,8 @@ class Gateway:
         self.mailbox: Final[Mailbox] = self.store.mailbox
         self.mailbox.sends = frozenset(made)
         self.mailbox.takes = frozenset([alone]) if alone else None
+        self._budgets: Final = Budgets(config.limits, self.mailbox, zone)
+        self._traffic: Final = Traffic(config.limits)
         self.delivery: Final = Delivery(self.mailbox, made)
         self.scheduler: Final = Scheduler(
             self.mailbox,
@@ -125,11 +127,13 @@ class Gateway:
         self._watch: Final = TaskWatch(self.mailbox, self.receive)
         self.agents.add(self._additions(file), self._watch)
         self._conversations: Final = Conversations(
-            file, self.agents, self.delivery, receive=self.receive, clock=clock
+            *(file, self.agents, self.delivery),
+            budgets=self._budgets,
+            receive=self.receive,
+            clock=clock,
         )
         answer, joins = self._conversations.answer, self._conversations.joins
         self._lanes: Final = Lanes(answer, joins=joins, parallel=config.parallel)
-        self._traffic: Final = Traffic(config.limits)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._told: dict[str, str] = {}
         """What was wrong with each channel when it was last looked at."""
@@ -282,17 +286,15 @@ class Gateway:
 
     async def _admission(self, message: InboundMessage) -> Admission:
         """Decide whether a message is answered, and with which role."""
-        now, limits, box = self._clock(), self.config.limits, self.mailbox
+        now, box = self._clock(), self.mailbox
         if not self._traffic.admits(message, now):
             return Admission(refused="flood")
         channel = self._described.get(message.channel)
         found: Admission = await box.run(admit, message, channel, box, now)
         if found.role and not self._traffic.goes_on(message, found.role, now):
             return Admission(refused="alone")
-        if found.role and (limits.turns_per_day or limits.tokens_per_day):
-            who = (message.channel, message.sender_id, day_of(now, self._zone))
-            if why := await box.run(over_limit, limits, box, *who, found.role):
-                return Admission(refused="limit", reply=why)
+        if found.role and (why := await box.run(self._budgets.over, message, found.role, now)):
+            return Admission(refused="limit", reply=why)
         return found
 
     async def _refuse(self, message: InboundMessage, text: str) -> None:

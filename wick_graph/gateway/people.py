@@ -13,6 +13,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from typing import Any, Final, Literal
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -254,34 +255,39 @@ def revoke(channel: str, sender: str, facts: Mailbox, *, by: str) -> bool:
 # --- Limits: of one sender in a day, and of messages in a minute.
 
 
-def note_spent(
-    facts: Mailbox, channel: str, sender: str, day: str, *, turns: int = 0, tokens: int = 0
-) -> None:
-    """Count what a sender used on a day; earlier days are forgotten."""
+class Budgets:
+    """What each sender but the owner may use in a day of a zone; earlier days are forgotten."""
 
-    def more(known: Any) -> dict[str, Any]:
-        old = known if known and known["day"] == day else {"turns": 0, "tokens": 0}
-        return {"day": day, "turns": old["turns"] + turns, "tokens": old["tokens"] + tokens}
+    def __init__(self, limits: LimitsConfig, facts: Mailbox, zone: tzinfo) -> None:
+        self._limits = {"turns": limits.turns_per_day, "tokens": limits.tokens_per_day}
+        self._facts, self._zone = facts, zone
 
-    facts.change_fact(f"spent/{hashed(channel, sender)}", more)
+    def _at(self, message: InboundMessage, now: float) -> tuple[str, str]:
+        day = datetime.fromtimestamp(now, self._zone).date().isoformat()
+        return f"spent/{hashed(message.channel, message.sender_id)}", day
 
+    def note(self, message: InboundMessage, tokens: int, now: float) -> None:
+        """Count a turn of a message's sender."""
+        key, day = self._at(message, now)
 
-def over_limit(
-    limits: LimitsConfig, facts: Mailbox, channel: str, sender: str, day: str, role: Role
-) -> str:
-    """Return why a sender gets no further turn on a day; empty if it does."""
-    if role == "owner" or (limits.turns_per_day is None and limits.tokens_per_day is None):
+        def more(known: Any) -> dict[str, Any]:
+            old = known if known and known["day"] == day else {"turns": 0, "tokens": 0}
+            return {"day": day, "turns": old["turns"] + 1, "tokens": old["tokens"] + tokens}
+
+        if any(self._limits.values()):
+            self._facts.change_fact(key, more)
+
+    def over(self, message: InboundMessage, role: Role, now: float) -> str:
+        """Return why a sender gets no further turn today; empty if it does."""
+        if role == "owner" or not any(self._limits.values()):
+            return ""
+        key, day = self._at(message, now)
+        known = self._facts.fact(key)
+        for what, most in self._limits.items() if known and known["day"] == day else ():
+            if most is not None and known[what] >= most:
+                said = {"turns": "messages"}.get(what, what)
+                return f"Your {most:,} {said} of today are used up; write again tomorrow."
         return ""
-    known = facts.fact(f"spent/{hashed(channel, sender)}")
-    if not known or known["day"] != day:
-        return ""
-    for used, most, what in (
-        (known["turns"], limits.turns_per_day, "messages"),
-        (known["tokens"], limits.tokens_per_day, "tokens"),
-    ):
-        if most is not None and used >= most:
-            return f"Your {most:,} {what} of today are used up; write again tomorrow."
-    return ""
 
 
 class Traffic:

@@ -7,7 +7,6 @@ A code belongs to one question about one call, by its hash. It counts once, from
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,6 +15,7 @@ from wick_graph.core.redaction import REDACTOR
 from wick_graph.engine.result import Result
 from wick_graph.gateway.messages import InboundMessage
 from wick_graph.gateway.people import new_code, same_code
+from wick_graph.gateway.sessions import command_of
 from wick_graph.hooks.approvals import KIND, Approve, Reject
 from wick_graph.hooks.prompt_files import one_line
 from wick_graph.messages.content import visible_json
@@ -33,8 +33,6 @@ _ARGS_CHARS: Final = 1_500
 
 _SCANNED_CHARS: Final = 50_000
 """Characters of the arguments to search for secrets before their beginning is shown."""
-
-_COMMAND: Final = re.compile(r"\s*/(approve|deny)(?:@\w+)?\s+(\S{1,64})\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +135,7 @@ def buttons_of(question: Question) -> tuple[tuple[str, str], ...]:
 def place_of(
     origin: Mapping[str, Any], is_owner: bool, last_chat: tuple[str, str] | None
 ) -> tuple[str, str] | None:
-    """Return the chat in which to ask: that of the conversation, if an owner is there.
-
-    Args:
-        origin: Of the thread.
-        is_owner: Whether its sender is an owner, whatever role the thread has.
-        last_chat: Channel and chat in which an owner wrote last; None before that.
-    """
+    """Return the chat in which to ask: that of an owner's thread, else an owner's last one."""
     here = str(origin.get("channel") or ""), str(origin.get("chat_id") or "")
     return here if is_owner and all(here) else last_chat
 
@@ -157,22 +149,20 @@ def decision(message: InboundMessage, role: str, facts: Mailbox, now: float) -> 
         facts: The tenant's facts.
         now: Seconds since 1970.
     """
-    text = str(message.metadata.get("button") or message.content)
-    found = _COMMAND.fullmatch(text)
-    if found is None:
+    word, given = command_of(message)
+    if word not in ("/approve", "/deny") or not given:
         return None
     by = f"{message.channel}:{message.sender_id}"
     if role != "owner":
         audit("approval.refused", by=by[:200], role=role, chat_id=message.chat_id[:128])
         return Decided("Only an owner can decide that.")
-    verb, given = found.groups()
-    mine = {"verb": verb, "by": by, "from": message.native_id or text}
+    mine = {"verb": word[1:], "by": by, "from": message.native_id or given}
     for key, data in facts.facts(_ASK).items():
         if same_code(given, data["code"]) and data["until"] > now:
             kept = _decide(facts, key, mine)
             if kept is None or kept["decided"] != mine:
                 return Decided("That was decided already.")
-            done = "Approved" if verb == "approve" else "Denied"
+            done = "Approved" if word == "/approve" else "Denied"
             return Decided(f"{done}: {data['tool']}.", key)
     return Decided("No question has this code, or it was asked more than 24 hours ago.")
 
@@ -184,10 +174,11 @@ def _decide(facts: Mailbox, key: str, how: Mapping[str, str]) -> Any:
 
 def expire(facts: Mailbox, now: float) -> list[str]:
     """Reject the questions without a decision for 24 hours; return the keys of all decided ones."""
-    for key, data in facts.facts(_ASK).items():
-        if data["until"] <= now and "decided" not in data:
-            _decide(facts, key, {"verb": "deny", "by": "gateway", "from": ""})
-    return [key for key, data in facts.facts(_ASK).items() if "decided" in data]
+    found = facts.facts(_ASK)
+    late = [key for key, data in found.items() if data["until"] <= now]
+    for key in late:
+        _decide(facts, key, {"verb": "deny", "by": "gateway", "from": ""})
+    return [key for key, data in found.items() if "decided" in data or key in late]
 
 
 def answer_of(fact: Mapping[str, Any]) -> dict[str, Approve | Reject]:
