@@ -12,7 +12,7 @@ from wick_graph.core.request import position
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import WickError
 from wick_graph.gateway.channels.protocol import Receive
-from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.messages import InboundMessage, own_message
 from wick_graph.gateway.schedule import FALLBACK
 from wick_graph.hooks.prompt_files import as_data, one_line
 from wick_graph.store.mailbox import Mailbox
@@ -80,21 +80,16 @@ def announcement(end: TaskEnd) -> InboundMessage:
     channel, chat_id = task.origin.get("channel"), task.origin.get("chat_id")
     ends = f"/{end.question}" if end.status == "waiting" else ""
     label = one_line(task.text, 60)
-    return InboundMessage(
-        channel="system",
-        sender_id=f"subagent:{task.id}",
-        chat_id=f"{channel}:{chat_id}" if channel else FALLBACK,
-        content=f"Task '{label}' {_SAID[end.status]}.\n\n{_RESULT}{end.text}",
-        session_key=str(task.origin.get("session") or ""),
-        metadata={
-            "native_id": f"task/{task.id}{ends}",
-            "kind": "task",
-            "task": task.id,
-            "status": end.status,
-            "thread": home.thread_id,
-            "depth": len(home.path),
-            "origin": dict(task.origin),
-        },
+    return own_message(
+        *("task", f"task/{task.id}{ends}", f"{channel}:{chat_id}" if channel else FALLBACK),
+        f"Task '{label}' {_SAID[end.status]}.\n\n{_RESULT}{end.text}",
+        sender=f"subagent:{task.id}",
+        session=str(task.origin.get("session") or ""),
+        task=task.id,
+        status=end.status,
+        thread=home.thread_id,
+        depth=len(home.path),
+        origin=dict(task.origin),
     )
 
 

@@ -19,7 +19,7 @@ from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, tra
 from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.memory import scope_folder
-from wick_graph.gateway.messages import InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import InboundMessage, OutboundMessage, own_message
 from wick_graph.gateway.people import Budgets
 from wick_graph.gateway.questions import (
     answer_of,
@@ -405,16 +405,13 @@ class Conversations:
             return
         origin = fact["origin"]
         await self._receive(
-            InboundMessage(
-                channel="system",
-                sender_id="decision",
-                chat_id=f"{origin.get('channel')}:{origin.get('chat_id')}",
-                content=str(fact["decided"]["verb"]),
-                session_key=str(origin.get("session") or ""),
-                metadata={
-                    **{"native_id": key, "kind": "decided", "question": key},
-                    **{"agent": fact["agent"], "thread": fact["thread"], "origin": origin},
-                },
+            own_message(
+                *("decided", key, f"{origin.get('channel')}:{origin.get('chat_id')}"),
+                str(fact["decided"]["verb"]),
+                sender="decision",
+                session=str(origin.get("session") or ""),
+                **{"question": key, "agent": fact["agent"], "thread": fact["thread"]},
+                origin=origin,
             )
         )
 

@@ -78,3 +78,28 @@ class OutboundMessage(_Record):
     """The native id of the message that it answers."""
     buttons: tuple[tuple[str, str], ...] = ()
     """Label and code of buttons below the text; a channel without buttons shows the codes."""
+
+
+def own_message(
+    kind: str, native_id: str, chat: str, content: str, *, sender: str, session: str, **about: Any
+) -> InboundMessage:
+    """Make a message of the channel `system`: what the gateway asks by itself.
+
+    Args:
+        kind: `cron`, `heartbeat`, `task` or `decided`.
+        native_id: Makes it one message, however often it is made.
+        chat: `channel:chat_id` that gets the answer.
+        content: The text.
+        sender: Who asks.
+        session: The key of its session.
+        **about: More metadata; what is empty is left out.
+    """
+    kept = {key: value for key, value in about.items() if value}
+    return InboundMessage(
+        channel="system",
+        sender_id=sender,
+        chat_id=chat,
+        content=content,
+        session_key=session,
+        metadata={"native_id": native_id, "kind": kind, **kept},
+    )

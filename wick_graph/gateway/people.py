@@ -12,7 +12,7 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Any, Final, Literal
 
@@ -122,11 +122,7 @@ def admit(
     An unknown sender of a direct chat gets a code, with which the owner can admit them. The person
     at the terminal is the owner.
 
-    Args:
-        message: The message.
-        config: Its channel's configuration; None for a channel of the gateway itself.
-        facts: The tenant's facts.
-        now: Seconds since 1970.
+    Without a configuration, it is a channel of the gateway itself.
     """
     if message.channel == "cli":
         return Admission("owner", owner=True)
@@ -138,21 +134,17 @@ def admit(
             return Admission(refused=reason)
     if not message.sender_id:
         return Admission(refused="sender")
-    strangers = is_untrusted(message.channel, config)
+    strangers = config.untrusted
+    if strangers is None:
+        strangers = (config.type or message.channel) in _UNTRUSTED
     role = _role_of(message, config, facts)
     if role is not None:
         low = strangers or meta.get("forwarded")
         owner = role == "owner" and not strangers
-        return Admission(lowest(role, "untrusted") if low else role, owner=owner)
+        return Admission("untrusted" if low else role, owner=owner)
     if strangers or meta.get("group") is not False:  # a code is for a person alone
         return Admission(refused="unknown")
     return Admission(refused="unknown", reply=_offered(message, facts, now))
-
-
-def is_untrusted(name: str, config: ChannelConfig) -> bool:
-    """Return whether the texts of all senders of a channel are data."""
-    default = (config.type or name) in _UNTRUSTED
-    return default if config.untrusted is None else config.untrusted
 
 
 def _role_of(message: InboundMessage, config: ChannelConfig, facts: Mailbox) -> Role | None:
@@ -185,20 +177,24 @@ def _person_key(channel: str, sender: str) -> str:
     return f"person/{hashed(channel, sender)}"
 
 
+def _open(data: Any, now: float) -> list[Person]:
+    return [one for known in data or () if (one := Person(**known)).at > now]
+
+
 def _offered(message: InboundMessage, facts: Mailbox, now: float) -> str:
     """Return the text with a new code; empty if the sender has one, or there are too many."""
-    key, code, sender = f"pair/{message.channel}", new_code(), message.sender_id
+    key, sender, code = f"pair/{message.channel}", message.sender_id, new_code()
     name = one_line(str(message.metadata.get("sender_name") or ""), _NAME_CHARS)
-    mine = {"code": code, "sender": sender, "name": name, "until": now + CODE_SECONDS}
+    mine = Person(message.channel, sender, name, now + CODE_SECONDS, code=code)
 
-    def with_mine(data: Any) -> dict[str, Any]:
-        live = _live(data, now)
-        full = len(live) >= MOST_CODES or any(one["sender"] == sender for one in live)
-        return {"channel": message.channel, "open": live if full else [*live, mine]}
+    def with_mine(data: Any) -> list[dict[str, Any]]:
+        live = _open(data, now)
+        full = len(live) >= MOST_CODES or any(one.sender_id == sender for one in live)
+        return [asdict(one) for one in (live if full else [*live, mine])]
 
-    if mine not in with_mine(facts.fact(key))["open"]:  # it needs no write
+    if mine not in _open(with_mine(facts.fact(key)), now):  # it needs no write
         return ""
-    if mine not in facts.change_fact(key, with_mine)["open"]:
+    if mine not in _open(facts.change_fact(key, with_mine), now):
         return ""
     return (
         f"I do not know you yet. Tell the owner this code: {code}. It is valid for an hour; "
@@ -206,23 +202,14 @@ def _offered(message: InboundMessage, facts: Mailbox, now: float) -> str:
     )
 
 
-def _live(data: Any, now: float) -> list[dict[str, Any]]:
-    return [one for one in (data or {}).get("open") or () if one["until"] > now]
-
-
 def asking(facts: Mailbox, now: float) -> list[Person]:
     """List the senders that wait to be paired."""
-    return [
-        Person(data["channel"], one["sender"], one["name"], one["until"], code=one["code"])
-        for data in facts.facts("pair/").values()
-        for one in _live(data, now)
-    ]
+    return [one for data in facts.facts("pair/").values() for one in _open(data, now)]
 
 
 def paired(facts: Mailbox) -> list[Person]:
     """List the senders that were paired."""
-    found = facts.facts("person/").values()
-    return [Person(d["channel"], d["sender"], d["name"], d["at"], lowest(d["role"])) for d in found]
+    return [Person(**data) for data in facts.facts("person/").values()]
 
 
 def approve(
@@ -232,16 +219,14 @@ def approve(
     one = next((one for one in asking(facts, now) if same_code(code, one.code)), None)
     if one is None:
         return None
-    data = {"channel": one.channel, "sender": one.sender_id, "name": one.name}
-    facts.put_fact(_person_key(one.channel, one.sender_id), {**data, "at": now, "role": role})
-
-    def without(known: Any) -> dict[str, Any] | None:
-        left = [o for o in _live(known, now) if o["code"] != one.code]
-        return {"channel": one.channel, "open": left} if left else None
-
-    facts.change_fact(f"pair/{one.channel}", without)
+    made = replace(one, at=now, role=role, code="")
+    facts.put_fact(_person_key(one.channel, one.sender_id), asdict(made))
+    facts.change_fact(
+        f"pair/{one.channel}",
+        lambda data: [asdict(other) for other in _open(data, now) if other != one] or None,
+    )
     audit("pairing.approved", channel=one.channel, sender=one.sender_id, role=role, by=by)
-    return Person(one.channel, one.sender_id, one.name, now, role)
+    return made
 
 
 def revoke(channel: str, sender: str, facts: Mailbox, *, by: str) -> bool:
@@ -291,11 +276,7 @@ class Budgets:
 
 
 class Traffic:
-    """Counts messages in memory: floods, machines that answer each other, audited refusals.
-
-    Args:
-        limits: The limits of the configuration.
-    """
+    """Counts messages in memory: floods, machines that answer each other, audited refusals."""
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._limits = limits
@@ -320,13 +301,10 @@ class Traffic:
 
     def note_refusal(self, message: InboundMessage, why: str, now: float) -> None:
         """Audit a refusal; of one sender once a minute for each reason, and 60 in all."""
-        place = {"channel": message.channel, "chat_id": message.chat_id[:128]}
-        sender = message.sender_id[:128]
-        if (
-            self._count(("audit", message.channel, sender, why), now) == 1
-            and self._count(("audits",), now) <= 60
-        ):
-            audit("gateway.refused", **place, sender=sender, why=why)
+        channel, sender, chat = message.channel, message.sender_id[:128], message.chat_id[:128]
+        first = self._count(("audit", channel, sender, why), now) == 1
+        if first and self._count(("audits",), now) <= 60:
+            audit("gateway.refused", channel=channel, chat_id=chat, sender=sender, why=why)
 
     def _count(self, key: tuple[str, ...], now: float, seconds: float = 60.0) -> int:
         """Count an event; return how many there were since the first of this time."""
@@ -352,12 +330,8 @@ _FLOOR: Final = "gateway_role"
 def sender_facts(message: InboundMessage, role: Role) -> dict[str, Any]:
     """Return what a human message keeps of its sender, as `additional_kwargs`."""
     known = {"channel": message.channel, "id": message.sender_id, "role": role}
-    meta = message.metadata
-    more = {
-        "native_id": message.native_id,
-        "sent": meta.get("sent"),
-        "name": meta.get("sender_name"),
-    }
+    sent, name = (message.metadata.get(key) for key in ("sent", "sender_name"))
+    more = {"native_id": message.native_id, "sent": sent, "name": name}
     return {SENDER: {**known, **{key: value for key, value in more.items() if value}}}
 
 
@@ -377,20 +351,13 @@ class RoleHook(BaseHook):
 
     The role goes into `origin` when a turn begins, so that tools, later hooks and sub-agents see
     it; it never rises again in a thread. Place it first among the gateway's hooks, in each agent.
-
-    Args:
-        roles: The tools of each role.
     """
 
     name = "roles"
     phases = ("before_agent", "modify_request", "after_model", "wrap_tool_call")
 
     def __init__(self, roles: RolesConfig) -> None:
-        self._tools: Final[Mapping[Role, Sequence[str]]] = {
-            "owner": roles.owner,
-            "user": roles.user,
-            "untrusted": roles.untrusted,
-        }
+        self._tools: Final[Mapping[Role, Sequence[str]]] = dict(roles)
 
     def allows(self, role: Role, tool: str) -> bool:
         """Return whether a role may call a tool."""
@@ -403,10 +370,8 @@ class RoleHook(BaseHook):
     async def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
         """Write the role of the thread into its origin."""
         role = role_in(state)
-        update: dict[str, Any] = {"origin": {**(peek(state, "origin") or {}), "role": role}}
-        if role != "owner":
-            update["middleware"] = {_FLOOR: role}
-        return update
+        update = {"origin": {**(peek(state, "origin") or {}), "role": role}}
+        return update if role == "owner" else {**update, "middleware": {_FLOOR: role}}
 
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> Any:

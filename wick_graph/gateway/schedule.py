@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -22,7 +23,7 @@ from wick_graph.config.gateway import CronConfig, HeartbeatConfig
 from wick_graph.errors import ConfigError, WickError
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.lanes import wait_for
-from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.messages import own_message
 from wick_graph.store.mailbox import Mailbox
 
 # --- The times of a job: pure functions over data.
@@ -130,29 +131,19 @@ def next_times(job: Job, after: float, until: float = _LATEST) -> Iterator[float
     """Yield the times of a job after one moment and up to another, in seconds since 1970."""
     config = job.config
     if config.at is not None:
-        found: Iterator[float] = iter([job.point] if job.point > after else [])
+        found: Iterator[float] = iter([job.point])
     elif config.every is not None:
-        found = _steps(job.made, config.every, after)
+        first = max(int((after - job.made) // config.every), 0) + 1
+        found = (job.made + number * config.every for number in count(first))
     else:
         found = _matches(config.cron or "", job.zone, after)
-    for at in found:
-        if at > until:
-            return
-        yield at
+    return takewhile(lambda at: at <= until, (at for at in found if at > after))
 
 
 def next_time(job: Job, after: float) -> str:
     """Return the next time of a job, in its zone; empty if there is none."""
     at = next(next_times(job, after), None)
     return "" if at is None else datetime.fromtimestamp(at, job.zone).isoformat()
-
-
-def _steps(first: float, every: float, after: float) -> Iterator[float]:
-    count = max(int((after - first) // every), 0)
-    while True:
-        count += 1
-        if (at := first + count * every) > after:
-            yield at
 
 
 def due(job: Job, after: float, watched: float, now: float) -> list[float]:
@@ -275,17 +266,8 @@ class Scheduler:
     """Hand over cron jobs and heartbeats as messages of the channel `system`.
 
     Each (job, time) has one native id, so a mailbox keeps one row of it, whichever process, and
-    however often, hands it over.
-
-    Args:
-        mailbox: The tenant's mailbox; it has the jobs that chats have made.
-        receive: Takes a message, as channels give it.
-        jobs: The jobs of the configuration, by name.
-        heartbeat: The settings of the heartbeat; None for none.
-        workspace: The folder with HEARTBEAT.md.
-        timezone: The zone of jobs without one, and of active hours.
-        clock: Returns the seconds since 1970.
-        wait: Waits until an event, at most so many seconds.
+    however often, hands it over. Jobs are those of the configuration and those that chats have
+    made, which the mailbox keeps.
 
     Raises:
         ConfigError: A job, a zone or the active hours are invalid.
@@ -352,10 +334,11 @@ class Scheduler:
         known = known and seen["at"] <= now  # else the clock was set back
         after = seen["at"] if known else job.made or (job.point - 1 if once else now)
         fired = due(job, after, min(self._watched, now), now)
-        about = {"cron": job.name, "agent": job.config.agent, "origin": dict(job.origin)}
+        about = {"text": job.config.text, "agent": job.config.agent, "origin": dict(job.origin)}
         for at in fired:
             stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            await self._give("cron", f"{job.name}/{stamp}", at, job.config, job.config.text, about)
+            name = f"{job.name}/{stamp}"
+            await self._give("cron", name, at, job.config, cron=job.name, **about)
         if job.origin and once and job.point <= now:
             await box.run(box.drop_fact, f"cron/{job.name}")
             await box.run(box.drop_fact, key)
@@ -374,29 +357,17 @@ class Scheduler:
                 name = str(int(now // every))  # the same in two processes
                 about = {"agent": config.agent, "model": config.model}
                 said = _PROMPT.format(text=text)
-                await self._give("heartbeat", name, now, config, said, about)
+                await self._give("heartbeat", name, now, config, text=said, **about)
             self._beat += ((now - self._beat) // every + 1) * every
         return self._beat
 
     async def _give(
-        self,
-        kind: str,
-        name: str,
-        at: float,
-        config: CronConfig | HeartbeatConfig,
-        text: str,
-        about: Mapping[str, Any],
+        self, kind: str, name: str, at: float, config: CronConfig | HeartbeatConfig, **about: Any
     ) -> None:
         chat = config.to or chat_of(await self._mailbox.run(self._mailbox.fact, LAST_CHAT))
-        given = {key: value for key, value in about.items() if value}
-        message = InboundMessage(
-            channel="system",
-            sender_id=f"{kind}:{name.partition('/')[0]}" if kind == "cron" else kind,
-            chat_id=chat,
-            content=text,
-            session_key=f"{kind}:{name}",
-            metadata={"native_id": f"{kind}/{name}", "sent": at, "kind": kind, **given},
-        )
+        key, by = f"{kind}/{name}", f"cron:{about['cron']}" if kind == "cron" else kind
+        session, text = f"{kind}:{name}", about.pop("text")
+        message = own_message(kind, key, chat, text, sender=by, session=session, sent=at, **about)
         await self._receive(message)
 
 
