@@ -194,7 +194,7 @@ async def office(
     folder: Path, post: Post | None = None, *, path: Path | None = None, **more: Any
 ) -> AsyncIterator[Office]:
     """Run a gateway on the folder's agents.yaml."""
-    known = {"channels", "model", "alone", "clock", "wait", "more"}
+    known = {"channels", "model", "alone", "clock", "wait"}
     options = {key: value for key, value in more.items() if key in known and key != "channels"}
     config = {key: value for key, value in more.items() if key not in options}
     file = load_config(path or write(folder, **config))

@@ -285,7 +285,8 @@ def status(
         return
     for one in running:
         output.print_line(f"running: {one['process']}")
-        for name, wrong in one["channels"].items():
+        channels: Any = one["channels"]
+        for name, wrong in channels.items():
             output.print_line(f"  {name}: {wrong or 'ok'}")
     if not running:
         output.print_line("no gateway runs on this store")

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from wick_graph.config import AgentsFile, folder_of
-from wick_graph.config.schema import Additions
+from wick_graph.config import folder_of
 from wick_graph.engine.agent import Agent
 from wick_graph.gateway.memory import who_of
 from wick_graph.loading import Agents
 from wick_graph.service.tenants import config_for
-from wick_graph.store import SqlSaver
 from wick_graph.store.mailbox import hashed
-from wick_graph.subagents.background import Watcher
 
 _MOST_VIEWS: Final = 256
 """How many conversations keep their agents built."""
@@ -28,36 +24,13 @@ class OriginAgents:
 
     The owner's agents work in the folders that the file names. Each other sender, and each group,
     gets the same agents with folders of their own beside these.
-
-    Args:
-        file: The configuration.
-        ttl: How long idle threads are kept, by namespace.
-        model: A model to use instead of those in the file.
-
-    Raises:
-        StorageError: The store cannot be opened.
     """
 
-    def __init__(
-        self, file: AgentsFile, ttl: Mapping[str, Any], *, model: str | None = None
-    ) -> None:
-        self._file, self._ttl, self._model = file, ttl, model
-        self._root = Agents(file.adding(Additions(ttl=ttl)), model=model)
-        self.store: Final[SqlSaver] = self._root.store
+    def __init__(self, root: Agents) -> None:
+        self._root, self._file, self._model = root, root.config, root.model
         self._view = lru_cache(_MOST_VIEWS)(self._viewed)
         self._made: dict[tuple[str, str | None, str], Agent] = {}
         self._building = asyncio.Lock()
-
-    def add(self, additions: Additions, watcher: Watcher) -> None:
-        """Set what all agents get, before the first one is built.
-
-        Args:
-            additions: Hooks, tools and rules.
-            watcher: Hears of background tasks.
-        """
-        self._file = self._file.adding(replace(additions, ttl=self._ttl))
-        self._root = self._root.of(self._file)
-        self._root.watcher = watcher
 
     def check(self) -> None:
         """Build the owner's agents, so that mistakes show at the start.
@@ -109,10 +82,6 @@ class OriginAgents:
         view = self._root.of(config_for(self._file, folder) if folder else self._file)
         view.model = model
         return view
-
-    def close(self) -> None:
-        """Cancel background tasks, stop containers, close the store."""
-        self._root.close()
 
 
 def _folder_of(origin: Mapping[str, Any]) -> str:

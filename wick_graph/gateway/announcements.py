@@ -60,9 +60,6 @@ class TaskWatch:
         """Go on with tasks that have no announced end; call it at the start, and again.
 
         Those that have ended are announced; a task of a live process stays with it.
-
-        Args:
-            agent_of: Returns the agent of a name for an origin.
         """
         for key, fact in (await self._mailbox.run(self._mailbox.facts, "task/")).items():
             try:
@@ -107,13 +104,9 @@ def should_wake(
     It does unless the conversation has read the result already, the task was cancelled, another
     task asked for it, or three turns have begun so since a person wrote.
 
-    Args:
-        message: The announcement.
-        fact: The conversation's fact `wakes/…`, which a person's message deletes.
-        messages: The conversation.
-
     Returns:
-        The decision, the same for the same announcement, and the fact to write.
+        The decision, the same for the same announcement, and the fact `wakes/…` to write, which a
+        person's message deletes.
     """
     woken = [str(one) for one in (fact or {}).get("rows", ())]
     about, row = message.metadata, message.native_id

@@ -88,14 +88,13 @@ class Conversations:
         file: AgentsFile,
         agents: OriginAgents,
         delivery: Delivery,
-        *,
         budgets: Budgets,
         receive: Receive,
         clock: Callable[[], float],
     ) -> None:
         self._file, self._agents, self._delivery = file, agents, delivery
         self._receive, self._clock = receive, clock
-        self._config, self._mailbox = file.gateway, agents.store.mailbox
+        self._config, self._mailbox = file.gateway, delivery.mailbox
         self._workspace = (file.base_dir / file.gateway.workspace).resolve()
         self._budgets: Final = budgets
         self.sessions: Final = Sessions(self._mailbox)
@@ -435,7 +434,7 @@ async def _resumed(agent: Agent, thread: str, answer: Mapping[str, Any]) -> Resu
 
 
 async def _state(agent: Agent, thread: str) -> Any:
-    config = langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
+    config: Any = langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
     return await agent.graph.aget_state(config)
 
 

@@ -34,15 +34,10 @@ _SEND_SECONDS: Final = 360.0
 
 
 class Delivery:
-    """Put messages into the outbox, and send what is there through its channels.
-
-    Args:
-        mailbox: Where the outbox is.
-        channels: By name.
-    """
+    """Put messages into the outbox, and send what is there through its channels."""
 
     def __init__(self, mailbox: Mailbox, channels: Mapping[str, Channel]) -> None:
-        self._mailbox, self._channels = mailbox, channels
+        self.mailbox, self._channels = mailbox, channels
         self.lanes: Final = Lanes(self._send)
 
     async def say(
@@ -55,12 +50,9 @@ class Delivery:
     async def put(self, key: str, message: OutboundMessage, turn: str = "") -> None:
         """Send a message of a tool or of the gateway; the same key sends it once.
 
-        Args:
-            key: Its key in the outbox.
-            message: The message.
-            turn: The run that writes it: an answer of this run to the same chat is left out.
+        `turn` is the run that writes it: an answer of this run to the same chat is left out.
         """
-        box = self._mailbox
+        box = self.mailbox
         for draft in self.drafts(key, message):
             made = await box.run(box.queue, draft, turn=turn)
             self.add([] if made is None else [made])
@@ -81,12 +73,12 @@ class Delivery:
 
     async def past(self, name: str, chat_id: str, after: int) -> list[tuple[int, OutboundMessage]]:
         """Return what was put for a chat after a row; see `PublishingChannel.past`."""
-        found = await self._mailbox.run(self._mailbox.answers, f"{name}:{chat_id}", after)
+        found = await self.mailbox.run(self.mailbox.answers, f"{name}:{chat_id}", after)
         return [(one.row, OutboundMessage.from_json(one.message)) for one in found]
 
     async def owners_chat(self) -> tuple[str, str] | None:
         """Return the channel and the chat in which an owner wrote last."""
-        fact = await self._mailbox.run(self._mailbox.fact, LAST_CHAT)
+        fact = await self.mailbox.run(self.mailbox.fact, LAST_CHAT)
         return (fact["channel"], fact["chat_id"]) if fact else None
 
     def add(self, messages: Iterable[Row]) -> None:
@@ -100,7 +92,7 @@ class Delivery:
         one: Row | None = rows[0]
         try:
             while one is not None:
-                if (early := one.due - self._mailbox.now) > 0:
+                if (early := one.due - self.mailbox.now) > 0:
                     await wait_for(self.lanes.stopping, early)
                 if self.lanes.stopping.is_set():
                     return False
@@ -118,7 +110,7 @@ class Delivery:
             native = await asyncio.wait_for(channel.send(message, one.key), _SEND_SECONDS)
         except Exception as error:  # whatever a platform's library raises
             return await self._failed(one, error)
-        await self._mailbox.run(self._mailbox.sent, one, native)
+        await self.mailbox.run(self.mailbox.sent, one, native)
         if isinstance(channel, PublishingChannel):
             channel.publish(message.chat_id)
         return None
@@ -131,8 +123,8 @@ class Delivery:
         if isinstance(error, DeliveryError):
             permanent = permanent or error.permanent
             pause = pause if error.retry_after is None else max(error.retry_after, 0.0)
-        due = None if permanent else self._mailbox.now + pause
-        await self._mailbox.run(self._mailbox.failed, one, told, due)
+        due = None if permanent else self.mailbox.now + pause
+        await self.mailbox.run(self.mailbox.failed, one, told, due)
         if due is not None:
             return replace(one, tries=one.tries + 1, due=due, error=told)
         log.error("a message to %s is given up: %s", one.chat, told)

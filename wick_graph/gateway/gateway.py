@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -43,6 +43,7 @@ from wick_graph.gateway.sessions import AT_ONCE, command_of
 from wick_graph.gateway.tools import ForUserHook, cron_tool, fetch_tool, message_tool
 from wick_graph.gateway.turns import target_of
 from wick_graph.gateway.workspace import WorkspaceHook, protected
+from wick_graph.loading import Agents
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Mailbox, Row, hashed
 
@@ -68,7 +69,6 @@ class Gateway:
     Args:
         file: The configuration.
         channels: Instead of those that it names.
-        more: Channels besides.
         model: A model to use instead of those in the file.
         alone: Take the messages of one session only, and run no jobs: for a terminal beside a
             gateway that runs.
@@ -85,7 +85,6 @@ class Gateway:
         file: AgentsFile,
         *,
         channels: Mapping[str, Channel] | None = None,
-        more: Iterable[Channel] = (),
         model: str | None = None,
         alone: str = "",
         clock: Callable[[], float] = time.time,
@@ -95,25 +94,21 @@ class Gateway:
         self.config: Final = config
         self.workspace: Final = (file.base_dir / config.workspace).resolve()
         self._described, self._clock, self._alone = file.channels, clock, alone
-        zone = zone_of(config.timezone)
         for name, described in file.channels.items():
             check_people(name, described)
         if channels is None:
             channels = {name: make_channel(name, one) for name, one in file.channels.items()}
-        made = {**channels, **{one.name: one for one in more}}
-        self.channels: Final[Mapping[str, Channel]] = made
+        self.channels: Final = channels
         self.workspace.mkdir(parents=True, exist_ok=True)
-        ttl = {"": OTHERS_TTL, **dict.fromkeys(["cli", *file.channels, *made], "never")}
-        self.agents: Final = OriginAgents(file, ttl, model=model)
-        for agent in (config.agent, *(one.agent for one in file.channels.values())):
-            self.agents.name_of(agent)
-        self.store: Final = self.agents.store
+        ttl = {"": OTHERS_TTL, **dict.fromkeys(["cli", *file.channels, *channels], "never")}
+        self._root: Final = Agents(file.adding(Additions(ttl=ttl)), model=model)
+        self.store: Final = self._root.store
         self.mailbox: Final[Mailbox] = self.store.mailbox
-        self.mailbox.sends = frozenset(made)
+        self.mailbox.sends = frozenset(channels)
         self.mailbox.takes = frozenset([alone]) if alone else None
-        self._budgets: Final = Budgets(config.limits, self.mailbox, zone)
+        self._budgets: Final = Budgets(config.limits, self.mailbox, zone_of(config.timezone))
         self._traffic: Final = Traffic(config.limits)
-        self.delivery: Final = Delivery(self.mailbox, made)
+        self.delivery: Final = Delivery(self.mailbox, channels)
         self.scheduler: Final = Scheduler(
             self.mailbox,
             self.receive,
@@ -125,12 +120,13 @@ class Gateway:
             wait=wait,
         )
         self._watch: Final = TaskWatch(self.mailbox, self.receive)
-        self.agents.add(self._additions(file), self._watch)
+        agents = self._root.of(file.adding(replace(self._additions(file), ttl=ttl)))
+        agents.watcher = self._watch
+        self.agents: Final = OriginAgents(agents)
+        for agent in (config.agent, *(one.agent for one in file.channels.values())):
+            self.agents.name_of(agent)
         self._conversations: Final = Conversations(
-            *(file, self.agents, self.delivery),
-            budgets=self._budgets,
-            receive=self.receive,
-            clock=clock,
+            file, self.agents, self.delivery, self._budgets, self.receive, clock
         )
         answer, joins = self._conversations.answer, self._conversations.joins
         self._lanes: Final = Lanes(answer, joins=joins, parallel=config.parallel)
@@ -140,7 +136,7 @@ class Gateway:
         self._last_chat: dict[str, str] = {}
 
     def _additions(self, file: AgentsFile) -> Additions:
-        config, mailbox = self.config, self.mailbox
+        config, put = self.config, self.delivery.put
         roles = RoleHook(config.roles)
         memories = Memories(self.workspace, config.memory, config.timezone, self._clock)
         workspace = WorkspaceHook(
@@ -148,13 +144,14 @@ class Gateway:
             file=file,
             may_use=lambda tool, origin: roles.allows(lowest(origin.get("role")), tool),
         )
+        changed, clock = self.scheduler.changed, self._clock
         tools = (
-            message_tool(self.delivery.put, file.channels),
+            message_tool(put, file.channels),
             fetch_tool(),
-            cron_tool(mailbox, config.timezone, changed=self.scheduler.changed, clock=self._clock),
+            cron_tool(self.mailbox, config.timezone, changed=changed, clock=clock),
             *memory_tools(memories),
         )
-        more = (ForUserHook(self.delivery.put),) if config.for_user else ()
+        more = (ForUserHook(put),) if config.for_user else ()
         return Additions((roles, workspace, *more), tools, partial(protected, self.workspace))
 
     # --- life
@@ -203,7 +200,7 @@ class Gateway:
             await asyncio.wait(self._tasks)
         with contextlib.suppress(StorageError):  # others see soon that this process is gone
             await self.mailbox.run(self.mailbox.leave)
-        await asyncio.to_thread(self.agents.close)
+        await asyncio.to_thread(self._root.close)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let something run beside; it is cancelled at the end."""

@@ -70,12 +70,7 @@ class MemoryStore:
 
     Each write replaces a file as a whole, one writer at a time among all processes. A link is
     never followed, a text that looks like a secret is refused, hidden characters become visible.
-    Refusals are `ToolError`s.
-
-    Args:
-        folder: The folder that holds `memory/`; the first write makes both.
-        timezone: The zone in which days begin.
-        clock: Returns the seconds since 1970.
+    Refusals are `ToolError`s. Days begin in the zone; the first write makes the folder.
 
     Raises:
         ConfigError: There is no such zone.
@@ -317,18 +312,11 @@ def scope_folder(workspace: Path, origin: Mapping[str, Any]) -> Path:
 
 @dataclass(frozen=True)
 class Memories:
-    """The memories of a workspace, by conversation.
-
-    Args:
-        workspace: The gateway's workspace, absolute.
-        scope: Who has a memory besides the owner: `owner` for no other, `sender` for each person
-            in direct chats, `chat` for these and for groups.
-        timezone: The zone in which days begin.
-        clock: Returns the seconds since 1970.
-    """
+    """The memories of a workspace, by conversation."""
 
     workspace: Path
     scope: Memory = "owner"
+    """Who has one besides the owner: no other, each `sender` in direct chats, or each `chat`."""
     timezone: str = "UTC"
     clock: Callable[[], float] = time.time
 

@@ -85,14 +85,7 @@ def own_message(
 ) -> InboundMessage:
     """Make a message of the channel `system`: what the gateway asks by itself.
 
-    Args:
-        kind: `cron`, `heartbeat`, `task` or `decided`.
-        native_id: Makes it one message, however often it is made.
-        chat: `channel:chat_id` that gets the answer.
-        content: The text.
-        sender: Who asks.
-        session: The key of its session.
-        **about: More metadata; what is empty is left out.
+    `chat` is the `channel:chat_id` that gets the answer. Metadata that is empty is left out.
     """
     kept = {key: value for key, value in about.items() if value}
     return InboundMessage(

@@ -357,7 +357,7 @@ class RoleHook(BaseHook):
     phases = ("before_agent", "modify_request", "after_model", "wrap_tool_call")
 
     def __init__(self, roles: RolesConfig) -> None:
-        self._tools: Final[Mapping[Role, Sequence[str]]] = dict(roles)
+        self._tools: Final[Mapping[str, Sequence[str]]] = dict(roles)
 
     def allows(self, role: Role, tool: str) -> bool:
         """Return whether a role may call a tool."""

@@ -96,21 +96,11 @@ def _question(asked: Any) -> str:
 def ask(question: Question, facts: Mailbox, now: float, about: Mapping[str, Any]) -> Question:
     """Give a question its code; the same one if it was asked before, after a crash too.
 
-    Args:
-        question: The question.
-        facts: The tenant's facts.
-        now: Seconds since 1970.
-        about: What is needed to go on with its thread: `agent` and `origin`.
+    `about` is what its thread needs to go on: `agent` and `origin`.
     """
-    fresh = {
-        **about,
-        "thread": question.thread_id,
-        "id": question.id,
-        "hash": question.hash,
-        "tool": question.tool,
-        "code": new_code(_CODE_LENGTH),
-        "until": now + WAIT_SECONDS,
-    }
+    fresh = {"code": new_code(_CODE_LENGTH), "until": now + WAIT_SECONDS, **about}
+    fresh |= {"thread": question.thread_id, "id": question.id}
+    fresh |= {"hash": question.hash, "tool": question.tool}
     kept = facts.change_fact(question.key, lambda known: known or fresh)
     return replace(question, code=kept["code"])
 
@@ -141,14 +131,7 @@ def place_of(
 
 
 def decision(message: InboundMessage, role: str, facts: Mailbox, now: float) -> Decided | None:
-    """Read a message as a decision; None if it is an ordinary one.
-
-    Args:
-        message: The message, or the pressed button.
-        role: The role that the message itself was admitted with.
-        facts: The tenant's facts.
-        now: Seconds since 1970.
-    """
+    """Read a message, admitted with a role, as a decision; None if it is an ordinary one."""
     word, given = command_of(message)
     if word not in ("/approve", "/deny") or not given:
         return None

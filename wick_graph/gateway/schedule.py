@@ -387,12 +387,9 @@ def job_of(key: str, fact: Mapping[str, Any], zone: ZoneInfo) -> Job:
 def jobs_of(
     configured: Mapping[str, CronConfig], made: Mapping[str, Any], timezone: str
 ) -> list[Job]:
-    """Return the jobs of the configuration and those that chats have made.
+    """Return the jobs of the configuration, and of the facts of those that chats have made.
 
-    Args:
-        configured: The jobs of the configuration, by name.
-        made: The facts of chats' jobs; one that cannot be read is logged and left out.
-        timezone: The zone of jobs without one.
+    A fact that cannot be read is logged and left out.
 
     Raises:
         ConfigError: A job of the configuration, or the zone, is invalid.

@@ -38,10 +38,6 @@ def message_tool(put: Put, channels: Mapping[str, ChannelConfig]) -> FuncTool[..
 
     A sub-agent's message goes to the chat of the agent that asked it. Another chat is reached only
     if `send_to` of its channel names it, and by no turn that reads texts of untrusted senders.
-
-    Args:
-        put: Stores a message to be sent: a key, the message, and the run that writes it.
-        channels: The channels of the configuration.
     """
 
     async def message(
@@ -101,11 +97,7 @@ def _target(
 
 
 class ForUserHook(BaseHook):
-    """Send the text that a tool has for the person at once: `for_user` in its result's artifact.
-
-    Args:
-        put: Stores a message to be sent; see `message_tool`.
-    """
+    """Send the text that a tool has for the person at once: `for_user` in its result's artifact."""
 
     name = "for_user"
     phases = ("wrap_tool_call",)
@@ -135,11 +127,7 @@ PAGE_SECONDS: Final = 30.0
 
 
 def fetch_tool(client: Client | None = None) -> FuncTool[..., Any]:
-    """Make the tool `web_fetch`, which reads a page of the public web as text.
-
-    Args:
-        client: Which addresses are allowed; public ones by default.
-    """
+    """Make the tool `web_fetch`, which reads pages; by default of public addresses alone."""
     rules = client or Client(timeout=PAGE_SECONDS, max_bytes=MAX_PAGE_BYTES)
 
     async def web_fetch(url: str) -> str:
@@ -188,11 +176,7 @@ def cron_tool(
 ) -> FuncTool[..., Any]:
     """Make the tool `cron`, which plans jobs of the conversation's chat, at most twenty.
 
-    Args:
-        mailbox: The tenant's mailbox, which keeps the jobs.
-        timezone: The zone of times without one.
-        changed: Called after a change, so that the scheduler looks at its jobs.
-        clock: Returns the seconds since 1970.
+    After a change it calls `changed`, so that the scheduler looks at its jobs.
     """
     zone = zone_of(timezone)
 

@@ -62,10 +62,7 @@ def lowest_origin(origins: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def human_of(message: InboundMessage, media: Mapping[str, Any], *, images: bool) -> HumanMessage:
     """Return a message as the thread keeps it: in groups its sender is named.
 
-    Args:
-        message: The message.
-        media: What became of its files: `paths`, `said` in voice messages, and `notes`.
-        images: Whether the model reads pictures.
+    `media` says what became of its files: `paths`, `said` in voice messages, and `notes`.
     """
     about = message.metadata
     role = lowest(about.get("role"))

@@ -58,11 +58,8 @@ def protected(workspace: Path, writable: tuple[str, ...] = ()) -> Rules:
     """Return the rules for a workspace, to be joined with an agent's own.
 
     File tools ask before they change a file with instructions, and commands never change one.
-    Skills are read-only, memory and the folders of other people are hidden.
-
-    Args:
-        workspace: The workspace, absolute.
-        writable: Names and patterns of files with instructions that agents may change.
+    Skills are read-only, memory and the folders of other people are hidden. `writable` has the
+    names and patterns of files with instructions that agents may change.
     """
     files = (*BOOTSTRAP, *INSTEAD.values(), HEARTBEAT)
     free = Patterns(writable)
@@ -79,12 +76,8 @@ class WorkspaceHook(BaseHook):
 
     The text is made when a turn begins and kept in the state: all model calls of a turn get the
     same one, also after a resume. What changes from turn to turn comes last: time, chat.
-    What other people may have written is framed as data.
-
-    Args:
-        memories: The workspace and its memories.
-        file: The configuration of the agents; what their own hooks show is left out here.
-        may_use: Whether a conversation may use a tool: by name and origin. All by default.
+    What other people may have written is framed as data. What the own hooks of an agent of the
+    file show is left out, and tools that a conversation, by its origin, may not use.
     """
 
     name = "workspace"

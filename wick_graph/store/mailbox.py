@@ -110,7 +110,7 @@ def _insert(table: Table, *names: str) -> str:
 @cache
 def _update(table: Table, *names: str) -> str:
     """Return the text that changes these columns of a row in a state."""
-    new = {name: _b(f"new_{name}") for name in names}
+    new: dict[str, Any] = {name: _b(f"new_{name}") for name in names}
     made = (
         update(table)
         .values(**checked(table, new))
