@@ -20,7 +20,7 @@ from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.memory import scope_folder
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage, own_message
-from wick_graph.gateway.people import Budgets
+from wick_graph.gateway.people import Budgets, lowest
 from wick_graph.gateway.questions import (
     answer_of,
     ask,
@@ -33,7 +33,7 @@ from wick_graph.gateway.questions import (
 )
 from wick_graph.gateway.schedule import is_silent
 from wick_graph.gateway.sessions import COMMANDS, Sessions, command_of, thread_of
-from wick_graph.gateway.turns import failure, human_of, lowest_origin, origin_of, target_of
+from wick_graph.gateway.turns import failure, human_of, origin_of, target_of
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Row, hashed
 
@@ -77,7 +77,8 @@ class _Turn:
     @property
     def origin(self) -> dict[str, Any]:
         """Where it is held, with the lowest role of its senders."""
-        return lowest_origin([origin_of(one, self.session) for one in self.messages])
+        every = [origin_of(one, self.session) for one in self.messages]
+        return {**every[-1], "role": lowest(*(one["role"] for one in every))}
 
 
 class Conversations:

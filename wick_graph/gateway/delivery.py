@@ -78,8 +78,10 @@ class Delivery:
 
     async def owners_chat(self) -> tuple[str, str] | None:
         """Return the channel and the chat in which an owner wrote last."""
-        fact = await self.mailbox.run(self.mailbox.fact, LAST_CHAT)
-        return (fact["channel"], fact["chat_id"]) if fact else None
+        channel, _, chat = (await self.mailbox.run(self.mailbox.fact, LAST_CHAT) or "").partition(
+            ":"
+        )
+        return (channel, chat) if channel else None
 
     def add(self, messages: Iterable[Row]) -> None:
         """Let messages be sent; known ones are passed over, and those of channels elsewhere."""

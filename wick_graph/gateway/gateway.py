@@ -133,7 +133,7 @@ class Gateway:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._told: dict[str, str] = {}
         """What was wrong with each channel when it was last looked at."""
-        self._last_chat: dict[str, str] = {}
+        self._last_chat = ""
 
     def _additions(self, file: AgentsFile) -> Additions:
         config, put = self.config, self.delivery.put
@@ -304,7 +304,6 @@ class Gateway:
         about = message.metadata
         if message.channel == "system" or not about.get("owner") or about.get("group") is not False:
             return
-        fact = dict(zip(("channel", "chat_id"), target_of(message), strict=True))
-        if fact != self._last_chat:
-            await self.mailbox.run(self.mailbox.put_fact, LAST_CHAT, fact)
-            self._last_chat = fact
+        if (chat := ":".join(target_of(message))) != self._last_chat:
+            await self.mailbox.run(self.mailbox.put_fact, LAST_CHAT, chat)
+            self._last_chat = chat

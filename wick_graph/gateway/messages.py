@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Self
 
 INTERNAL: Final = frozenset({"cli", "system", "subagent"})
 """Channels of the gateway itself; no person is reached through `system` and `subagent`."""
 
 
-class _Record:
-    """A message as JSON: empty optional fields are left out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """What messages of both directions have; as JSON, empty optional fields are left out."""
+
+    channel: str
+    chat_id: str
+    content: str
+    media: tuple[str, ...] = ()
+    """Absolute paths of stored files."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the message as data."""
-        made = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]  # subclasses are dataclasses
-        plain = {key: list(value) if key in _LISTS else value for key, value in made.items()}
-        return {key: value for key, value in plain.items() if value or key not in _OPTIONAL}
+        return {key: data for key, data in asdict(self).items() if data or key in _ALWAYS}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Undo `to_json`; unknown fields are dropped."""
-        known = {one.name for one in fields(cls)}  # type: ignore[arg-type]  # as above
-        given = {key: value for key, value in data.items() if key in known}
-        return cls(**{key: tuple(v) if key in _LISTS else v for key, v in given.items()})
+        known = {one.name for one in fields(cls)}.intersection(data)
+        return cls(**{key: tuple(v) if type(v := data[key]) is list else v for key in known})
 
 
-_LISTS: Final = ("media", "buttons")
-
-_OPTIONAL: Final = frozenset({"media", "buttons", "metadata", "session_key", "reply_to"})
+_ALWAYS: Final = frozenset({"channel", "sender_id", "chat_id", "content"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InboundMessage(_Record):
+class InboundMessage(_Message):
     """A message from a channel, as seed systems name its fields.
 
     A channel may put into `metadata`: `native_id` (the platform's id; without one the message
@@ -42,13 +44,8 @@ class InboundMessage(_Record):
     button), `reply_to` (a native id).
     """
 
-    channel: str
     sender_id: str
     """The platform's stable id of the sender; never a name that a person can choose."""
-    chat_id: str
-    content: str
-    media: tuple[str, ...] = ()
-    """Absolute paths of files that the channel has stored."""
     session_key: str = ""
     """`channel:chat_id[:topic]`, kept exactly."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -67,13 +64,9 @@ class InboundMessage(_Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboundMessage(_Record):
+class OutboundMessage(_Message):
     """A message to a channel."""
 
-    channel: str
-    chat_id: str
-    content: str
-    media: tuple[str, ...] = ()
     reply_to: str = ""
     """The native id of the message that it answers."""
     buttons: tuple[tuple[str, str], ...] = ()

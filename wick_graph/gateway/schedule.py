@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import blake2b
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Final
@@ -86,11 +85,10 @@ class Job:
             next(_matches(self.config.cron, self.zone, 0.0), None)
 
     @property
-    def digest(self) -> str:
-        """A hash of its times: a job with new times has missed none."""
+    def times(self) -> list[Any]:
+        """What rules its times: a job with new ones has missed none."""
         config = self.config
-        said = (config.at, config.every, config.cron, self.zone.key, self.made)
-        return blake2b(repr(said).encode(), digest_size=8).hexdigest()
+        return [config.at, config.every, config.cron, self.zone.key, self.made]
 
 
 def _point(text: str, zone: ZoneInfo) -> float:
@@ -256,7 +254,7 @@ LOOK_SECONDS: Final = 60.0
 """Seconds after which the loop looks at the clock and at the jobs, whatever it waits for."""
 
 LAST_CHAT: Final = "last-chat"
-"""The key of the fact with the chat in which an owner wrote last."""
+"""The key of the fact with the chat in which an owner wrote last, as `channel:chat_id`."""
 
 FALLBACK: Final = "cli:direct"
 """The chat of a message for the owner's last chat while there is none."""
@@ -330,7 +328,7 @@ class Scheduler:
     async def _look_at(self, job: Job, seen: Any, now: float) -> float:
         """Hand over a job's times that are due; return its next one."""
         box, key, once = self._mailbox, f"cron-last/{job.name}", job.config.at is not None
-        known = isinstance(seen, Mapping) and seen.get("is") == job.digest
+        known = seen is not None and seen["is"] == job.times
         known = known and seen["at"] <= now  # else the clock was set back
         after = seen["at"] if known else job.made or (job.point - 1 if once else now)
         fired = due(job, after, min(self._watched, now), now)
@@ -343,7 +341,7 @@ class Scheduler:
             await box.run(box.drop_fact, f"cron/{job.name}")
             await box.run(box.drop_fact, key)
         elif fired or not known:
-            fact = {"at": fired[-1] if fired else after, "is": job.digest}
+            fact = {"at": fired[-1] if fired else after, "is": job.times}
             await box.run(box.put_fact, key, fact)
         return next(next_times(job, now), _LATEST)
 
@@ -364,18 +362,11 @@ class Scheduler:
     async def _give(
         self, kind: str, name: str, at: float, config: CronConfig | HeartbeatConfig, **about: Any
     ) -> None:
-        chat = config.to or chat_of(await self._mailbox.run(self._mailbox.fact, LAST_CHAT))
+        chat = config.to or await self._mailbox.run(self._mailbox.fact, LAST_CHAT) or FALLBACK
         key, by = f"{kind}/{name}", f"cron:{about['cron']}" if kind == "cron" else kind
         session, text = f"{kind}:{name}", about.pop("text")
         message = own_message(kind, key, chat, text, sender=by, session=session, sent=at, **about)
         await self._receive(message)
-
-
-def chat_of(fact: Any) -> str:
-    """Return the owner's last chat as `channel:chat_id`."""
-    if not isinstance(fact, Mapping) or not fact.get("channel"):
-        return FALLBACK
-    return f"{fact['channel']}:{fact.get('chat_id', '')}"
 
 
 def job_of(key: str, fact: Mapping[str, Any], zone: ZoneInfo) -> Job:

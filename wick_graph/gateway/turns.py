@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,11 +52,6 @@ def origin_of(message: InboundMessage, session: str) -> dict[str, Any]:
         "role": lowest(about.get("role")),
         "owner": about.get("owner") is True,
     }
-
-
-def lowest_origin(origins: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the origin of a turn over several messages: the last, with the lowest role of all."""
-    return {**origins[-1], "role": lowest(*(one["role"] for one in origins))}
 
 
 def human_of(message: InboundMessage, media: Mapping[str, Any], *, images: bool) -> HumanMessage:
