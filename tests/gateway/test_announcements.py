@@ -15,14 +15,14 @@ from tests.gateway.mailing import finder, receiver, taken
 from tests.subagents.test_background import Family, Gate, clerk, start, with_ids
 from wick_graph import Agent, load, tool
 from wick_graph.errors import StorageError
-from wick_graph.gateway.announcements import (
+from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.turns import (
     TaskWatch,
     announcement,
     for_model,
     should_wake,
+    target_of,
 )
-from wick_graph.gateway.messages import InboundMessage
-from wick_graph.gateway.turns import target_of
 from wick_graph.hooks import ApprovalHook
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent

@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from wick_graph.engine.result import checked_thread_id
-from wick_graph.gateway.messages import InboundMessage
-from wick_graph.gateway.sessions import Sessions, command_of, thread_of
+from wick_graph.gateway.messages import InboundMessage, Sessions, command_of, thread_of
 from wick_graph.store import SqlSaver
 
 ODD = [

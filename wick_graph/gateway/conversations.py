@@ -14,12 +14,19 @@ from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.errors import NothingWaitsError, StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents
-from wick_graph.gateway.announcements import should_wake
 from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.memory import scope_folder
-from wick_graph.gateway.messages import InboundMessage, OutboundMessage, own_message
+from wick_graph.gateway.messages import (
+    COMMANDS,
+    InboundMessage,
+    OutboundMessage,
+    Sessions,
+    command_of,
+    own_message,
+    thread_of,
+)
 from wick_graph.gateway.people import Budgets, lowest
 from wick_graph.gateway.questions import (
     answer_of,
@@ -32,8 +39,7 @@ from wick_graph.gateway.questions import (
     text_of,
 )
 from wick_graph.gateway.schedule import is_silent
-from wick_graph.gateway.sessions import COMMANDS, Sessions, command_of, thread_of
-from wick_graph.gateway.turns import failure, human_of, origin_of, target_of
+from wick_graph.gateway.turns import failure, human_of, origin_of, should_wake, target_of
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Row, hashed
 
@@ -99,9 +105,7 @@ class Conversations:
         self._workspace = (file.base_dir / file.gateway.workspace).resolve()
         self._budgets: Final = budgets
         self.sessions: Final = Sessions(self._mailbox)
-        self._compacting: dict[str, asyncio.Task[str]] = {}
-        self._covered: dict[str, int] = {}
-        """By thread: messages that the last compaction covered, as far as is known here."""
+        self._compacting: set[asyncio.Task[str]] = set()
 
     def busy_of(self, one: Row) -> Busy:
         """Return what happens to a message that comes during a turn of its chat."""
@@ -122,11 +126,10 @@ class Conversations:
 
     async def stop(self) -> None:
         """Cancel compactions; their threads stay as they are."""
-        tasks = [*self._compacting.values()]
-        for task in tasks:
+        for task in self._compacting:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if self._compacting:
+            await asyncio.wait(self._compacting)
 
     async def answer(self, rows: list[Row]) -> bool:
         """Answer messages, again after a pause if that fails; return whether it was done."""
@@ -185,7 +188,7 @@ class Conversations:
             await self._mailbox.run(self._budgets.note, turn.last, tokens, self._clock())
         await self._settle(turn, text, result)
         if result is not None and not turn.kind:
-            self._compact_if_long(agent, thread, result)
+            self._compact_beside(agent, thread, result)
 
     async def _run(self, turn: _Turn, agent: Agent, thread: str) -> Result | None:
         """Run a turn, or let a thread go on with an answer; repeated, it is the same turn."""
@@ -344,31 +347,25 @@ class Conversations:
 
     # --- compaction
 
-    def _compact_if_long(self, agent: Agent, thread: str, result: Result) -> None:
-        """Summarise a long thread beside; its next turn need not wait."""
+    def _compact_beside(self, agent: Agent, thread: str, result: Result) -> None:
+        """Let the engine summarise a long thread, if it must; its next turn need not wait."""
         terms, window = self._config.compaction, agent.spec.model.context_window
-        if terms is None or thread in self._compacting:
+        if terms is None:
             return
-        behind = len(result.messages) - self._covered.get(thread, 0)
         full = result.usage.input_tokens * 100 > window * terms.percent
-        if behind > terms.messages or full:
-            task = asyncio.create_task(self._compact(agent, thread, len(result.messages)))
-            self._compacting[thread] = task
-            task.add_done_callback(lambda _: self._compacting.pop(thread, None))
+        if len(result.messages) > terms.messages or full:
+            task = asyncio.create_task(self._compact(agent, thread))
+            self._compacting.add(task)
+            task.add_done_callback(self._compacting.discard)
 
-    async def _compact(self, agent: Agent, thread: str, count: int, *, force: bool = False) -> str:
+    async def _compact(self, agent: Agent, thread: str, *, force: bool = False) -> str:
         terms = self._config.compaction
         given: dict[str, Any] = {} if terms is None else terms.model_dump()
         try:
-            outcome = (await agent.acompact(thread, force=force, **given)).outcome
+            return (await agent.acompact(thread, force=force, **given)).outcome
         except Exception as error:  # the conversation stays as it is
             log.warning("the conversation %s was not compacted: %s", thread, error)
             return "failed"
-        if outcome == "compacted":
-            self._covered[thread] = count - given.get("keep", 0)
-            while len(self._covered) > 10_000:
-                del self._covered[next(iter(self._covered))]
-        return outcome
 
     # --- commands
 
@@ -392,7 +389,7 @@ class Conversations:
         if word == "/stop":
             return "Stopped." if await agent.acancel(thread) else "Nothing is going on here."
         if word == "/compact":
-            return _COMPACTED[await self._compact(agent, thread, 0, force=True)]
+            return _COMPACTED[await self._compact(agent, thread, force=True)]
         open_rows = await self._mailbox.run(self._mailbox.inbox, "open", 1000)
         waiting = sum(one.chat == row.chat and one.row != row.row for one in open_rows)
         model = agent.spec.model.name

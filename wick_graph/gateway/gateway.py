@@ -20,14 +20,13 @@ from wick_graph.config import AgentsFile
 from wick_graph.config.schema import Additions
 from wick_graph.errors import StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents
-from wick_graph.gateway.announcements import TaskWatch
 from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
 from wick_graph.gateway.channels.registry import make_channel
 from wick_graph.gateway.conversations import Conversations
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
-from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.messages import AT_ONCE, InboundMessage, command_of
 from wick_graph.gateway.people import (
     Admission,
     Budgets,
@@ -39,9 +38,8 @@ from wick_graph.gateway.people import (
 )
 from wick_graph.gateway.questions import expire
 from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
-from wick_graph.gateway.sessions import AT_ONCE, command_of
 from wick_graph.gateway.tools import ForUserHook, cron_tool, fetch_tool, message_tool
-from wick_graph.gateway.turns import target_of
+from wick_graph.gateway.turns import TaskWatch, target_of
 from wick_graph.gateway.workspace import WorkspaceHook, protected
 from wick_graph.loading import Agents
 from wick_graph.service.options import log

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.engine.result import Result
-from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.messages import InboundMessage, command_of
 from wick_graph.gateway.people import new_code, same_code
-from wick_graph.gateway.sessions import command_of
 from wick_graph.hooks.approvals import KIND, Approve, Reject
 from wick_graph.hooks.prompt_files import one_line
 from wick_graph.messages.content import visible_json

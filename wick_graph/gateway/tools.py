@@ -245,8 +245,6 @@ def _checked(key: str, fact: dict[str, Any], zone: Any, now: float) -> Job:
     job = fact["job"]
     if not job["text"].strip() or len(job["text"]) > MAX_JOB_CHARS:
         raise ToolError(f"text is required, with at most {MAX_JOB_CHARS:,} characters")
-    if sum(name in job for name in ("at", "every", "cron")) != 1:
-        raise ToolError("give one of at, every and cron")
     if "at" in job:
         job["grace"] = _REMINDER_GRACE  # a late reminder is better than none
     try:
