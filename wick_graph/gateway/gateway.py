@@ -131,7 +131,6 @@ class Gateway:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._told: dict[str, str] = {}
         """What was wrong with each channel when it was last looked at."""
-        self._last_chat = ""
 
     def _additions(self, file: AgentsFile) -> Additions:
         config, put = self.config, self.delivery.put
@@ -302,6 +301,6 @@ class Gateway:
         about = message.metadata
         if message.channel == "system" or not about.get("owner") or about.get("group") is not False:
             return
-        if (chat := ":".join(target_of(message))) != self._last_chat:
-            await self.mailbox.run(self.mailbox.put_fact, LAST_CHAT, chat)
-            self._last_chat = chat
+        box, chat = self.mailbox, ":".join(target_of(message))
+        if await box.run(box.fact, LAST_CHAT) != chat:
+            await box.run(box.put_fact, LAST_CHAT, chat)

@@ -145,20 +145,15 @@ def command_of(message: InboundMessage) -> tuple[str, str]:
 
 
 class Sessions:
-    """The present threads of sessions."""
+    """The present threads of sessions, which all processes share."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
-        self._known: dict[str, str] = {}
 
     async def thread(self, key: str) -> str:
         """Return the thread that a session continues."""
-        if key not in self._known:
-            fact = await self._mailbox.run(self._mailbox.fact, _name(key))
-            if len(self._known) >= 10_000:
-                self._known.clear()
-            self._known[key] = thread_of(key) if fact is None else str(fact["thread"])
-        return self._known[key]
+        fact = await self._mailbox.run(self._mailbox.fact, f"session/{hashed(key)}")
+        return thread_of(key) if fact is None else str(fact["thread"])
 
     async def renew(self, key: str, by: str) -> str:
         """Let a session continue a new thread, and return it; the old one stays as it is.
@@ -171,10 +166,5 @@ class Sessions:
                 return fact
             return {"key": key, "thread": thread_of(key, secrets.token_hex(6)), "by": by}
 
-        fact = await self._mailbox.run(self._mailbox.change_fact, _name(key), change)
-        self._known[key] = str(fact["thread"])
-        return self._known[key]
-
-
-def _name(key: str) -> str:
-    return f"session/{hashed(key)}"
+        box, name = self._mailbox, f"session/{hashed(key)}"
+        return str((await box.run(box.change_fact, name, change))["thread"])

@@ -26,8 +26,6 @@ WAIT_SECONDS: Final = 86_400.0
 _ASK: Final = "ask/"
 """How the keys of questions begin."""
 
-_CODE_LENGTH: Final = 12
-
 _ARGS_CHARS: Final = 1_500
 
 _SCANNED_CHARS: Final = 50_000
@@ -97,7 +95,7 @@ def ask(question: Question, facts: Mailbox, now: float, about: Mapping[str, Any]
 
     `about` is what its thread needs to go on: `agent` and `origin`.
     """
-    fresh = {"code": new_code(_CODE_LENGTH), "until": now + WAIT_SECONDS, **about}
+    fresh = {"code": new_code(8), "until": now + WAIT_SECONDS, **about}
     fresh |= {"thread": question.thread_id, "id": question.id}
     fresh |= {"hash": question.hash, "tool": question.tool}
     kept = facts.change_fact(question.key, lambda known: known or fresh)

@@ -126,6 +126,14 @@ _OPEN_IN: Final = prepared(
     *("t", "s", "c"),
 )
 
+_FACT: Final = prepared(
+    select(facts.c.body).where(facts.c.tenant == _b("t"), facts.c.key == _b("k")), "t", "k"
+)
+
+_DROP: Final = prepared(
+    delete(facts).where(facts.c.tenant == _b("t"), facts.c.key == _b("k")), "t", "k"
+)
+
 _WROTE: Final = prepared(
     select(func.count(outbox.c.rid)).where(
         outbox.c.turn == _b("u"), outbox.c.tenant == _b("t"), outbox.c.chat == _b("c")
@@ -467,16 +475,12 @@ class Mailbox:
         query = self._rows(table, *([] if state is None else [table.c.state == state]))
         return self._read(table, query.order_by(table.c.rid.desc()).limit(limit))
 
-    def _named(self, key: str) -> tuple[Any, ...]:
-        return facts.c.tenant == self._core.tenant, facts.c.key == text_bytes(key)
-
     def _fact(self, db: Any, key: str) -> Any:
-        query = select(facts.c.body).where(*self._named(key))
-        found = db.execute(*compiled(query)).fetchone()
+        found = db.execute(_FACT, (self._core.tenant, text_bytes(key))).fetchone()
         return None if found is None else self._open(found[0], key, facts)
 
     def _drop(self, db: Any, key: str) -> bool:
-        return bool(db.execute(*compiled(delete(facts).where(*self._named(key)))).rowcount)
+        return bool(db.execute(_DROP, (self._core.tenant, text_bytes(key))).rowcount)
 
     def _put_fact(self, db: Any, key: str, data: Any, *columns: str) -> None:
         """Add a fact; if there is one, change these columns of it."""
