@@ -9,7 +9,6 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import islice
@@ -19,7 +18,7 @@ from typing import Any, Final
 from wick_graph.backends import Root
 from wick_graph.config.gateway import Memory
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ToolError
+from wick_graph.errors import ConfigError, ToolError
 from wick_graph.gateway.schedule import zone_of
 from wick_graph.hooks.prompt_files import cut, is_missing
 from wick_graph.machine import lock
@@ -58,9 +57,9 @@ _CALLS: Final = f"{FOLDER}/.calls.json"
 
 _MOST_CALLS: Final = 200
 
-_MOST_FILES: Final = 1_000
-
 _MOST_FOUND: Final = 50
+
+_DIGIT: Final = "[0-9]"
 
 _ESCAPE: Final = re.compile(r"\\u\{[0-9a-f]+\}")
 
@@ -151,20 +150,14 @@ class MemoryStore:
         return [*islice(self._lines_with(words), _MOST_FOUND)]
 
     def _lines_with(self, words: Collection[str]) -> Iterator[str]:
-        with self._reading() as root:
-            months = _names(root, FOLDER, r"\d{6}")
-            days = [one for m in months for one in _names(root, f"{FOLDER}/{m}", rf"{m}\d\d\.md")]
-            for rel in (LONG_TERM, *(f"{FOLDER}/{one[:6]}/{one}" for one in days[:_MOST_FILES])):
-                plain = _bytes(root, rel).decode("utf-8", "replace").casefold()
-                if all(word in plain for word in words):  # cheaper than to read it for a model
-                    for line in self._text(rel).splitlines():
-                        if all(word in line.casefold() for word in words):
-                            yield f"{Path(rel).stem}: {line.strip()[:300]}"
+        days = sorted(self.folder.glob(f"{FOLDER}/{_DIGIT * 6}/{_DIGIT * 8}.md"), reverse=True)
+        for rel in (LONG_TERM, *(f"{FOLDER}/{one.parent.name}/{one.name}" for one in days)):
+            for line in self._text(rel).splitlines():
+                if all(word in line.casefold() for word in words):
+                    yield f"{Path(rel).stem}: {line.strip()[:300]}"
 
     def _text(self, rel: str) -> str:
-        with self._reading() as root:
-            text = _bytes(root, rel).decode("utf-8", "replace").removeprefix("\ufeff")
-        return REDACTOR.text(visible(text))
+        return REDACTOR.text(visible(read_text(self.folder, rel, MAX_FILE)))
 
     def _checked(self, text: str, limit: int) -> str:
         made = visible(clean_text(text)).strip("\r\n")
@@ -172,14 +165,6 @@ class MemoryStore:
             raise ToolError(f"the text has {size:,} bytes, more than {limit:,}; shorten it")
         _must_be_no_secret(made)
         return made
-
-    @contextmanager
-    def _reading(self) -> Iterator[Root | None]:
-        if not self.folder.is_dir():
-            yield None
-            return
-        with Root(self.folder) as root:
-            yield root
 
     def _write(
         self, rel: str, key: str, change: Callable[[bytes], bytes], *, replaces: bool = False
@@ -248,22 +233,29 @@ def _cut_note(limit: int, text: str) -> str:
     return f"[cut: {limit:,} of {len(text.encode()):,} bytes; use memory_read]"
 
 
-def _bytes(root: Root | None, rel: str) -> bytes:
+def read_text(folder: Path, rel: str, most: int) -> str:
+    """Return the first bytes of a file below a folder as text; empty if one is missing.
+
+    Raises:
+        ToolError, ConfigError: It cannot be read, or is a link.
+    """
     try:
-        return b"" if root is None else root.read_bytes(rel, MAX_FILE)
+        with Root(folder) as root:
+            data = root.read_bytes(rel, most)
+    except (ToolError, ConfigError) as error:
+        if is_missing(error):
+            return ""
+        raise
+    return data.decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+def _bytes(root: Root, rel: str) -> bytes:
+    try:
+        return root.read_bytes(rel, MAX_FILE)
     except ToolError as error:
-        if not is_missing(error):
-            raise
-        return b""
-
-
-def _names(root: Root | None, folder: str, pattern: str) -> list[str]:
-    """List the entries of a folder that match, last name first; empty if it is missing."""
-    try:
-        names = [] if root is None else [name for name, _ in root.names(folder)]
-    except ToolError:  # missing, or a link
-        return []
-    return sorted((name for name in names if re.fullmatch(pattern, name)), reverse=True)
+        if is_missing(error):
+            return b""
+        raise
 
 
 def _digest(data: bytes) -> str:

@@ -16,15 +16,9 @@ from wick_graph.config.schema import AgentConfig
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import ModelRequest, Section, peek
 from wick_graph.errors import ConfigError, ToolError
-from wick_graph.gateway.memory import (
-    FOLDER,
-    PEOPLE,
-    TOOLS,
-    Memories,
-    is_owner,
-)
+from wick_graph.gateway.memory import FOLDER, PEOPLE, TOOLS, Memories, is_owner, read_text
 from wick_graph.gateway.schedule import zone_of
-from wick_graph.hooks.prompt_files import as_data, cut, is_missing, one_line
+from wick_graph.hooks.prompt_files import as_data, cut, one_line
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.hooks.skills import catalogue, skills_section
 from wick_graph.messages.content import visible
@@ -156,13 +150,10 @@ class WorkspaceHook(BaseHook):
     def _read(self, name: str) -> str:
         """Return a file of the workspace; empty if it is missing or refused."""
         try:
-            with Root(self._workspace) as root:
-                data = root.read_bytes(name, MAX_READ)
+            return read_text(self._workspace, name, MAX_READ)
         except (ToolError, ConfigError) as error:
-            if not is_missing(error):
-                _log.warning("%s is left out of the prompt: %s", name, error)
+            _log.warning("%s is left out of the prompt: %s", name, error)
             return ""
-        return data.decode("utf-8", "replace").removeprefix("\ufeff")
 
     def _skills(
         self, origin: Mapping[str, Any], tools: list[str], ctx: HookContext
