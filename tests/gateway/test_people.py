@@ -21,10 +21,9 @@ from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.gateway.people import (
     CODE_SECONDS,
     Admission,
-    Budgets,
+    Gate,
     Person,
     RoleHook,
-    Traffic,
     admit,
     approve,
     asking,
@@ -252,66 +251,72 @@ def test_senders_of_two_channels_are_never_the_same(facts: Mailbox) -> None:
 # --- limits --------------------------------------------------------------------------------------
 
 
-def test_a_flood_of_a_thousand_gets_one_refusal() -> None:
-    traffic, sent = Traffic(LimitsConfig()), [message("2") for _ in range(1_000)]
-    admitted = [traffic.admits(one, NOW + n * 0.05) for n, one in enumerate(sent)]
+def gate_of(facts: Mailbox, **limits: int) -> Gate:
+    return Gate({"telegram": OWNED}, LimitsConfig(**limits), facts, UTC)
+
+
+def test_a_flood_of_a_thousand_gets_one_refusal(facts: Mailbox) -> None:
+    gate, sent = gate_of(facts), [message("2") for _ in range(1_000)]
+    admitted = [bool(gate.admit(one, NOW + n * 0.05).role) for n, one in enumerate(sent)]
     assert admitted == [True] * 30 + [False] * 970
-    assert sum(traffic.may_refuse(one, NOW + n * 0.05) for n, one in enumerate(sent)) == 1
-    assert traffic.admits(message("3"), NOW), "others go on"
-    assert traffic.admits(message("2"), NOW + 61)
+    assert sum(gate.may_refuse(one, NOW + n * 0.05) for n, one in enumerate(sent)) == 1
+    assert gate.admit(message("1"), NOW).role, "others go on"
+    assert gate.admit(message("2"), NOW + 61).role
 
 
-def test_a_flood_of_a_million_senders_needs_no_memory() -> None:
-    traffic = Traffic(LimitsConfig())
+def test_a_flood_of_a_million_senders_needs_no_memory(facts: Mailbox) -> None:
+    gate = gate_of(facts)
     for sender in range(50_000):
-        traffic.admits(message(str(sender)), NOW)
-    assert len(traffic._counts) == 20_000
+        gate.admit(message(str(sender), bot=True), NOW)
+    assert len(gate._counts) == 20_000
 
 
-def test_two_machines_do_not_answer_each_other_forever() -> None:
-    traffic, one = Traffic(LimitsConfig()), message("robot", channel="mail")
-    assert [traffic.goes_on(one, "untrusted", NOW + n) for n in range(12)] == [True] * 10 + [
-        False
-    ] * 2
-    assert traffic.goes_on(one, "user", NOW + 20), "a person is always answered"
-    assert traffic.goes_on(one, "untrusted", NOW + 21), "and breaks the row"
+def test_two_machines_do_not_answer_each_other_forever(facts: Mailbox) -> None:
+    gate, one = gate_of(facts), message("2", forwarded=True)
+    admitted = [gate.admit(one, NOW + n).refused for n in range(12)]
+    assert admitted == [""] * 10 + ["alone"] * 2
+    assert gate.admit(message("2"), NOW + 20).role, "a person is always answered"
+    assert gate.admit(one, NOW + 21).role, "and breaks the row"
     for n in range(20):
-        traffic.goes_on(one, "untrusted", NOW + 22 + n)
-    assert traffic.goes_on(one, "untrusted", NOW + 3_700), "a webhook is answered the next hour"
+        gate.admit(one, NOW + 100 + n)
+    assert not gate.admit(one, NOW + 200).role
+    assert gate.admit(one, NOW + 3_800).role, "a webhook is answered the next hour"
 
 
-def test_refusals_are_audited_and_not_without_end(caplog: pytest.LogCaptureFixture) -> None:
-    traffic = Traffic(LimitsConfig())
+def test_refusals_are_audited_and_not_without_end(
+    facts: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = gate_of(facts)
     with caplog.at_level(logging.INFO, "wick_graph.audit"):
         for _ in range(5):
-            traffic.note_refusal(message("9"), "unknown", NOW)
+            gate.admit(message("9", group=True), NOW)
         assert [r.getMessage() for r in caplog.records] == [
             "gateway.refused {'channel': 'telegram', 'chat_id': '9', 'sender': '9', "
             "'why': 'unknown'}"
         ]
         for sender in range(500):
-            traffic.note_refusal(message(f"s{sender}"), "unknown", NOW)
+            gate.admit(message(f"s{sender}", group=True), NOW)
         assert len(caplog.records) == 60
-        traffic.note_refusal(message("9"), "unknown", NOW + 61)
+        gate.admit(message("9", group=True), NOW + 61)
         assert len(caplog.records) == 61
 
 
 def test_a_budget_is_for_a_sender_and_a_day(facts: Mailbox) -> None:
-    limits = LimitsConfig(turns_per_day=2, tokens_per_day=100)
-    budgets, tomorrow = Budgets(limits, facts, UTC), NOW + 86_400
+    gate, tomorrow = gate_of(facts, turns_per_day=2, tokens_per_day=100), NOW + 86_400
 
-    def over(sender: str = "2", now: float = NOW, role: Any = "user") -> str:
-        return budgets.over(message(sender), role, now)
+    def over(sender: str = "2", now: float = NOW) -> str:
+        return gate.admit(message(sender), now).reply
 
-    budgets.note(message("2"), 40, NOW)
-    assert over() == ""
-    budgets.note(message("2"), 0, NOW)
+    for sender in ("1", "2"):
+        gate.note_turn(message(sender), 40, NOW)
+        gate.note_turn(message(sender), 0, NOW)
     assert over() == "Your 2 messages of today are used up; write again tomorrow."
-    assert (over("3"), over(now=tomorrow), over(role="owner")) == ("", "", "")
-    budgets.note(message("2"), 100, tomorrow)
+    assert gate.admit(message("2"), NOW).refused == "limit"
+    assert (over("1"), over(now=tomorrow)) == ("", ""), "the owner is not limited"
+    gate.note_turn(message("2"), 100, tomorrow)
     assert over(now=tomorrow).startswith("Your 100 tokens")
-    assert Budgets(LimitsConfig(), facts, UTC).over(message("2"), "user", tomorrow) == ""
-    assert len(facts.facts("spent/")) == 1
+    assert gate_of(facts).admit(message("2"), tomorrow).role == "user"
+    assert len(facts.facts("spent/")) == 2
 
 
 # --- roles ---------------------------------------------------------------------------------------

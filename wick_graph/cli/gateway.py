@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -142,13 +142,21 @@ class _Terminal:
 
 
 def converse(
-    config: Path, session: str, text: str | None, *, model: str | None, trust: bool
+    config: Path,
+    session: str,
+    text: str | None,
+    *,
+    model: str | None,
+    trust: bool,
+    beside: Mapping[str, Any],
 ) -> None:
     """Send a text in a session and print the answer; without a text, chat until the input ends.
 
     Raises:
-        ConfigError: The session key is not valid.
+        ConfigError: The key is not valid, or what a session decides itself is given beside it.
     """
+    if wrong := next((name for name, value in beside.items() if value), ""):
+        raise ConfigError(f"--session does not go with {wrong}; leave one of them out")
     if not session.strip() or len(session) > 4096 or "\0" in session:
         raise ConfigError("--session needs the key of a session, such as telegram:42")
     file = trusted_file(config, trust=trust)
@@ -165,17 +173,6 @@ def converse(
 
     with output.terminable():
         asyncio.run(work())
-
-
-def refuse_with_session(agent: str | None, thread: str | None, *, as_json: bool = False) -> None:
-    """Refuse what a session decides itself.
-
-    Raises:
-        ConfigError: An agent, a thread or a form is named beside the session.
-    """
-    named = {"an agent": agent, "--thread": thread, "--json": as_json}
-    if wrong := next((name for name, value in named.items() if value), ""):
-        raise ConfigError(f"--session does not go with {wrong}; leave one of them out")
 
 
 # --- The demonstration.

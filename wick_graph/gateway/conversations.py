@@ -27,7 +27,7 @@ from wick_graph.gateway.messages import (
     own_message,
     thread_of,
 )
-from wick_graph.gateway.people import Budgets, lowest
+from wick_graph.gateway.people import Gate, lowest
 from wick_graph.gateway.questions import (
     answer_of,
     ask,
@@ -95,7 +95,7 @@ class Conversations:
         file: AgentsFile,
         agents: OriginAgents,
         delivery: Delivery,
-        budgets: Budgets,
+        gate: Gate,
         receive: Receive,
         clock: Callable[[], float],
     ) -> None:
@@ -103,7 +103,7 @@ class Conversations:
         self._receive, self._clock = receive, clock
         self._config, self._mailbox = file.gateway, delivery.mailbox
         self._workspace = (file.base_dir / file.gateway.workspace).resolve()
-        self._budgets: Final = budgets
+        self._gate: Final = gate
         self.sessions: Final = Sessions(self._mailbox)
         self._compacting: set[asyncio.Task[str]] = set()
 
@@ -185,7 +185,7 @@ class Conversations:
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{thread}")
             tokens = result.usage.total_tokens
-            await self._mailbox.run(self._budgets.note, turn.last, tokens, self._clock())
+            await self._mailbox.run(self._gate.note_turn, turn.last, tokens, self._clock())
         await self._settle(turn, text, result)
         if result is not None and not turn.kind:
             self._compact_beside(agent, thread, result)

@@ -27,15 +27,7 @@ from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
 from wick_graph.gateway.messages import AT_ONCE, InboundMessage, command_of
-from wick_graph.gateway.people import (
-    Admission,
-    Budgets,
-    RoleHook,
-    Traffic,
-    admit,
-    check_people,
-    lowest,
-)
+from wick_graph.gateway.people import Gate, RoleHook, lowest
 from wick_graph.gateway.questions import expire
 from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
 from wick_graph.gateway.tools import ForUserHook, cron_tool, fetch_tool, message_tool
@@ -91,9 +83,7 @@ class Gateway:
         config = file.gateway
         self.config: Final = config
         self.workspace: Final = (file.base_dir / config.workspace).resolve()
-        self._described, self._clock, self._alone = file.channels, clock, alone
-        for name, described in file.channels.items():
-            check_people(name, described)
+        self._clock, self._alone = clock, alone
         if channels is None:
             channels = {name: make_channel(name, one) for name, one in file.channels.items()}
         self.channels: Final = channels
@@ -102,10 +92,10 @@ class Gateway:
         self._root: Final = Agents(file.adding(Additions(ttl=ttl)), model=model)
         self.store: Final = self._root.store
         self.mailbox: Final[Mailbox] = self.store.mailbox
+        zone = zone_of(config.timezone)
+        self._gate: Final = Gate(file.channels, config.limits, self.mailbox, zone)
         self.mailbox.sends = frozenset(channels)
         self.mailbox.takes = frozenset([alone]) if alone else None
-        self._budgets: Final = Budgets(config.limits, self.mailbox, zone_of(config.timezone))
-        self._traffic: Final = Traffic(config.limits)
         self.delivery: Final = Delivery(self.mailbox, channels)
         self.scheduler: Final = Scheduler(
             self.mailbox,
@@ -124,7 +114,7 @@ class Gateway:
         for agent in (config.agent, *(one.agent for one in file.channels.values())):
             self.agents.name_of(agent)
         self._conversations: Final = Conversations(
-            file, self.agents, self.delivery, self._budgets, self.receive, clock
+            file, self.agents, self.delivery, self._gate, self.receive, clock
         )
         answer, joins = self._conversations.answer, self._conversations.joins
         self._lanes: Final = Lanes(answer, joins=joins, parallel=config.parallel)
@@ -253,9 +243,8 @@ class Gateway:
             StorageError: It cannot be stored now.
         """
         if message.channel != "system":
-            found = await self._admission(message)
+            found = await self.mailbox.run(self._gate.admit, message, self._clock())
             if not found.role:
-                self._traffic.note_refusal(message, found.refused, self._clock())
                 await self._refuse(message, found.reply)
                 return
             known = {"role": found.role, "owner": found.owner}
@@ -278,22 +267,10 @@ class Gateway:
             await self._queue(one)
         await self._note_chat(message)
 
-    async def _admission(self, message: InboundMessage) -> Admission:
-        """Decide whether a message is answered, and with which role."""
-        now, box = self._clock(), self.mailbox
-        if not self._traffic.admits(message, now):
-            return Admission(refused="flood")
-        channel = self._described.get(message.channel)
-        found: Admission = await box.run(admit, message, channel, box, now)
-        if found.role and not self._traffic.goes_on(message, found.role, now):
-            return Admission(refused="alone")
-        if found.role and (why := await box.run(self._budgets.over, message, found.role, now)):
-            return Admission(refused="limit", reply=why)
-        return found
-
     async def _refuse(self, message: InboundMessage, text: str) -> None:
         """Tell a sender why its message is not answered, once in a minute."""
-        if text and self._traffic.may_refuse(message, self._clock()):
+        run, now = self.mailbox.run, self._clock()
+        if text and await run(self._gate.may_refuse, message, now):
             await self.delivery.say(f"refused/{uuid.uuid4().hex}", *target_of(message), text)
 
     async def _note_chat(self, message: InboundMessage) -> None:

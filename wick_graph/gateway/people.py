@@ -233,74 +233,84 @@ def revoke(channel: str, sender: str, facts: Mailbox, *, by: str) -> bool:
     return found
 
 
-# --- Limits: of one sender in a day, and of messages in a minute.
+# --- The gate: who is admitted, and how often.
 
 
-class Budgets:
-    """What each sender but the owner may use in a day of a zone; earlier days are forgotten."""
+class Gate:
+    """Decide which messages are answered.
 
-    def __init__(self, limits: LimitsConfig, facts: Mailbox, zone: tzinfo) -> None:
-        self._limits = {"turns": limits.turns_per_day, "tokens": limits.tokens_per_day}
-        self._facts, self._zone = facts, zone
+    What each sender but the owner uses in a day of the zone is a fact. Floods, machines that answer
+    each other, and refusals are counted in memory.
 
-    def _at(self, message: InboundMessage, now: float) -> tuple[str, str]:
-        day = datetime.fromtimestamp(now, self._zone).date().isoformat()
-        return f"spent/{hashed(message.channel, message.sender_id)}", day
+    Raises:
+        ConfigError: An id of a channel is no id, or a channel cannot be trusted.
+    """
 
-    def note(self, message: InboundMessage, tokens: int, now: float) -> None:
-        """Count a turn of a message's sender."""
-        key, day = self._at(message, now)
-
-        def more(known: Any) -> dict[str, Any]:
-            old = known if known and known["day"] == day else {"turns": 0, "tokens": 0}
-            return {"day": day, "turns": old["turns"] + 1, "tokens": old["tokens"] + tokens}
-
-        if any(self._limits.values()):
-            self._facts.change_fact(key, more)
-
-    def over(self, message: InboundMessage, role: Role, now: float) -> str:
-        """Return why a sender gets no further turn today; empty if it does."""
-        if role == "owner" or not any(self._limits.values()):
-            return ""
-        key, day = self._at(message, now)
-        known = self._facts.fact(key)
-        for what, most in self._limits.items() if known and known["day"] == day else ():
-            if most is not None and known[what] >= most:
-                said = {"turns": "messages"}.get(what, what)
-                return f"Your {most:,} {said} of today are used up; write again tomorrow."
-        return ""
-
-
-class Traffic:
-    """Counts messages in memory: floods, machines that answer each other, audited refusals."""
-
-    def __init__(self, limits: LimitsConfig) -> None:
-        self._limits = limits
+    def __init__(
+        self,
+        channels: Mapping[str, ChannelConfig],
+        limits: LimitsConfig,
+        facts: Mailbox,
+        zone: tzinfo,
+    ) -> None:
+        for name, channel in channels.items():
+            check_people(name, channel)
+        self._channels, self._limits, self._facts, self._zone = channels, limits, facts, zone
+        self._daily = {"turns": limits.turns_per_day, "tokens": limits.tokens_per_day}
         self._counts: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()
 
-    def admits(self, message: InboundMessage, now: float) -> bool:
-        """Count a message; return whether its sender has sent few enough in this minute."""
-        most = self._limits.messages_per_minute
-        return self._count(("from", message.channel, message.sender_id), now) <= most
+    def admit(self, message: InboundMessage, now: float) -> Admission:
+        """Decide about a message.
+
+        A refusal is audited: of one sender once a minute for each reason, and 60 in all.
+        """
+        found, channel = self._decide(message, now), message.channel
+        sender, chat, why = message.sender_id[:128], message.chat_id[:128], found.refused
+        first = why and self._count(("audit", channel, sender, why), now) == 1
+        if first and self._count(("audits",), now) <= 60:
+            audit("gateway.refused", channel=channel, chat_id=chat, sender=sender, why=why)
+        return found
+
+    def _decide(self, message: InboundMessage, now: float) -> Admission:
+        limits, alone = self._limits, ("alone", message.channel, message.chat_id)
+        sent = self._count(("from", message.channel, message.sender_id), now)
+        if sent > limits.messages_per_minute:
+            return Admission(refused="flood")
+        found = admit(message, self._channels.get(message.channel), self._facts, now)
+        if found.role == "untrusted" and self._count(alone, now, 3_600.0) > limits.alone:
+            return Admission(refused="alone")
+        if found.role in ("owner", "user"):  # a person breaks the row
+            self._counts.pop(alone, None)
+        if found.role and (why := self._used_up(message, found.role, now)):
+            return Admission(refused="limit", reply=why)
+        return found
 
     def may_refuse(self, message: InboundMessage, now: float) -> bool:
         """Return whether the sender may get a polite refusal, one in a minute."""
         return self._count(("told", message.channel, message.sender_id), now) == 1
 
-    def goes_on(self, message: InboundMessage, role: str, now: float) -> bool:
-        """Return whether a chat is answered; False if it talks alone for too long."""
-        key = ("alone", message.channel, message.chat_id)
-        if role in ("owner", "user"):
-            self._counts.pop(key, None)
-            return True
-        return self._count(key, now, 3_600.0) <= self._limits.alone
+    def note_turn(self, message: InboundMessage, tokens: int, now: float) -> None:
+        """Count a turn of a message's sender; earlier days are forgotten."""
 
-    def note_refusal(self, message: InboundMessage, why: str, now: float) -> None:
-        """Audit a refusal; of one sender once a minute for each reason, and 60 in all."""
-        channel, sender, chat = message.channel, message.sender_id[:128], message.chat_id[:128]
-        first = self._count(("audit", channel, sender, why), now) == 1
-        if first and self._count(("audits",), now) <= 60:
-            audit("gateway.refused", channel=channel, chat_id=chat, sender=sender, why=why)
+        def more(known: Any) -> dict[str, Any]:
+            used = self._used_today(known, now)
+            return {**used, "turns": used["turns"] + 1, "tokens": used["tokens"] + tokens}
+
+        if any(self._daily.values()):
+            self._facts.change_fact(_spent_key(message), more)
+
+    def _used_today(self, known: Any, now: float) -> dict[str, Any]:
+        day = datetime.fromtimestamp(now, self._zone).date().isoformat()
+        return known if known and known["day"] == day else {"day": day, "turns": 0, "tokens": 0}
+
+    def _used_up(self, message: InboundMessage, role: Role, now: float) -> str:
+        """Return why a sender gets no further turn today; empty if it does."""
+        if role != "owner" and any(self._daily.values()):
+            used = self._used_today(self._facts.fact(_spent_key(message)), now)
+            for what, said in (("turns", "messages"), ("tokens", "tokens")):
+                if (most := self._daily[what]) is not None and used[what] >= most:
+                    return f"Your {most:,} {said} of today are used up; write again tomorrow."
+        return ""
 
     def _count(self, key: tuple[str, ...], now: float, seconds: float = 60.0) -> int:
         """Count an event; return how many there were since the first of this time."""
@@ -311,6 +321,10 @@ class Traffic:
         while len(self._counts) > 20_000:
             self._counts.popitem(last=False)
         return count + 1
+
+
+def _spent_key(message: InboundMessage) -> str:
+    return f"spent/{hashed(message.channel, message.sender_id)}"
 
 
 # --- Roles: what the tools of a thread may do.
