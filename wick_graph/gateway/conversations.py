@@ -76,14 +76,9 @@ class _Turn:
         return str(self.last.metadata.get("kind") or "") if self.last.channel == "system" else ""
 
     @property
-    def session(self) -> str:
-        """The key of its session."""
-        return self.last.key
-
-    @property
     def origin(self) -> dict[str, Any]:
         """Where it is held, with the lowest role of its senders."""
-        every = [origin_of(one, self.session) for one in self.messages]
+        every = [origin_of(one, self.last.key) for one in self.messages]
         return {**every[-1], "role": lowest(*(one["role"] for one in every))}
 
 
@@ -179,7 +174,7 @@ class Conversations:
         except StorageError:
             raise  # the store may be back at the next try
         except Exception as error:
-            log.warning("a turn of %s failed: %s", turn.session, error, exc_info=True)
+            log.warning("a turn of %s failed: %s", turn.last.key, error, exc_info=True)
             await self._settle(turn, failure(error))
             return
         if result is not None and not turn.kind:
@@ -308,9 +303,9 @@ class Conversations:
 
     async def _thread(self, turn: _Turn) -> str:
         if turn.kind in _OWN_THREAD:
-            return thread_of(turn.session)
+            return thread_of(turn.last.key)
         known = turn.last.metadata.get("thread") if turn.kind else None
-        return str(known or await self.sessions.thread(turn.session))
+        return str(known or await self.sessions.thread(turn.last.key))
 
     async def _media(self, row: Row, message: InboundMessage, turn: _Turn) -> Mapping[str, Any]:
         """Store the files of a message, and return their paths, the same when it is repeated."""
@@ -400,17 +395,10 @@ class Conversations:
         fact = await self._mailbox.run(self._mailbox.fact, key)
         if fact is None:
             return
-        origin = fact["origin"]
-        await self._receive(
-            own_message(
-                *("decided", key, f"{origin.get('channel')}:{origin.get('chat_id')}"),
-                str(fact["decided"]["verb"]),
-                sender="decision",
-                session=str(origin.get("session") or ""),
-                **{"question": key, "agent": fact["agent"], "thread": fact["thread"]},
-                origin=origin,
-            )
-        )
+        about = {name: fact[name] for name in ("agent", "thread", "origin")}
+        verb = str(fact["decided"]["verb"])
+        message = own_message("decided", key, verb, sender="decision", question=key, **about)
+        await self._receive(message)
 
 
 _COMPACTED: Final[Mapping[str, str]] = {

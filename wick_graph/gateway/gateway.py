@@ -269,8 +269,8 @@ class Gateway:
 
     async def _refuse(self, message: InboundMessage, text: str) -> None:
         """Tell a sender why its message is not answered, once in a minute."""
-        run, now = self.mailbox.run, self._clock()
-        if text and await run(self._gate.may_refuse, message, now):
+        box, now = self.mailbox, self._clock()
+        if text and await box.run(self._gate.may_refuse, message, now):
             await self.delivery.say(f"refused/{uuid.uuid4().hex}", *target_of(message), text)
 
     async def _note_chat(self, message: InboundMessage) -> None:

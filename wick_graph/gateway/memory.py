@@ -20,7 +20,7 @@ from wick_graph.config.gateway import Memory
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.gateway.schedule import zone_of
-from wick_graph.hooks.prompt_files import cut, is_missing
+from wick_graph.hooks.prompt_files import cut_visibly, is_missing
 from wick_graph.machine import lock
 from wick_graph.messages.content import clean_text, visible
 from wick_graph.store.mailbox import hashed
@@ -96,13 +96,10 @@ class MemoryStore:
 
     def context(self) -> str:
         """Return what a prompt shows: long-term notes, then the last days, newest first."""
-        known = self.read_long_term()
-        shown = cut(known, SHOWN_LONG_TERM)
-        if shown is not known:
-            shown += f"\n{_cut_note(SHOWN_LONG_TERM, known)}"
+        known = cut_visibly(self.read_long_term(), SHOWN_LONG_TERM, "; use memory_read")
         dates = [self.today() - timedelta(days=back) for back in range(DAYS)]
         notes = [_end(text) for day in dates if (text := self.read_day(day)).strip()]
-        parts = [f"## Long-term Memory\n\n{shown}"] if known.strip() else []
+        parts = [f"## Long-term Memory\n\n{known}"] if known.strip() else []
         parts += [f"## Recent Daily Notes\n\n{SEPARATOR.join(notes)}"] if notes else []
         return SEPARATOR.join(parts)
 
@@ -226,11 +223,7 @@ def _end(text: str) -> str:
     kept = raw[-SHOWN_DAY:].decode("utf-8", "ignore")
     kept = kept.partition("\n")[2] or kept
     heading = text.partition("\n")[0]
-    return f"{heading}\n\n{_cut_note(SHOWN_DAY, text)}\n{kept}"
-
-
-def _cut_note(limit: int, text: str) -> str:
-    return f"[cut: {limit:,} of {len(text.encode()):,} bytes; use memory_read]"
+    return f"{heading}\n\n[cut: {SHOWN_DAY:,} of {len(raw):,} bytes; use memory_read]\n{kept}"
 
 
 def read_text(folder: Path, rel: str, most: int) -> str:

@@ -32,8 +32,9 @@ class _Message:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Undo `to_json`; unknown fields are dropped."""
-        known = {one.name for one in fields(cls)}.intersection(data)
-        return cls(**{key: tuple(v) if type(v := data[key]) is list else v for key in known})
+        given = {one.name: data[one.name] for one in fields(cls) if one.name in data}
+        lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+        return cls(**given | lists)
 
 
 _ALWAYS: Final = frozenset({"channel", "sender_id", "chat_id", "content"})
@@ -78,20 +79,34 @@ class OutboundMessage(_Message):
     """Label and code of buttons below the text; a channel without buttons shows the codes."""
 
 
+FALLBACK: Final = "cli:direct"
+"""The chat of a message for the owner's last chat while there is none."""
+
+
 def own_message(
-    kind: str, native_id: str, chat: str, content: str, *, sender: str, session: str, **about: Any
+    kind: str,
+    native_id: str,
+    content: str,
+    *,
+    sender: str,
+    chat: str = "",
+    session: str = "",
+    **about: Any,
 ) -> InboundMessage:
     """Make a message of the channel `system`: what the gateway asks by itself.
 
-    `chat` is the `channel:chat_id` that gets the answer. Metadata that is empty is left out.
+    `chat` is the `channel:chat_id` that gets the answer. It and the session are by default those of
+    the `origin` in the metadata. Metadata that is empty is left out.
     """
+    origin = about.get("origin") or {}
+    place = f"{origin['channel']}:{origin.get('chat_id')}" if origin.get("channel") else FALLBACK
     kept = {key: value for key, value in about.items() if value}
     return InboundMessage(
         channel="system",
         sender_id=sender,
-        chat_id=chat,
+        chat_id=chat or place,
         content=content,
-        session_key=session,
+        session_key=session or str(origin.get("session") or ""),
         metadata={"native_id": native_id, "kind": kind, **kept},
     )
 

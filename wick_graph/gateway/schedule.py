@@ -22,7 +22,7 @@ from wick_graph.config.gateway import CronConfig, HeartbeatConfig
 from wick_graph.errors import ConfigError, WickError
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.lanes import wait_for
-from wick_graph.gateway.messages import own_message
+from wick_graph.gateway.messages import FALLBACK, own_message
 from wick_graph.store.mailbox import Mailbox
 
 # --- The times of a job: pure functions over data.
@@ -256,9 +256,6 @@ LOOK_SECONDS: Final = 60.0
 LAST_CHAT: Final = "last-chat"
 """The key of the fact with the chat in which an owner wrote last, as `channel:chat_id`."""
 
-FALLBACK: Final = "cli:direct"
-"""The chat of a message for the owner's last chat while there is none."""
-
 
 class Scheduler:
     """Hand over cron jobs and heartbeats as messages of the channel `system`.
@@ -365,7 +362,8 @@ class Scheduler:
         chat = config.to or await self._mailbox.run(self._mailbox.fact, LAST_CHAT) or FALLBACK
         key, by = f"{kind}/{name}", f"cron:{about['cron']}" if kind == "cron" else kind
         session, text = f"{kind}:{name}", about.pop("text")
-        message = own_message(kind, key, chat, text, sender=by, session=session, sent=at, **about)
+        about |= {"chat": chat, "session": session, "sent": at}
+        message = own_message(kind, key, text, sender=by, **about)
         await self._receive(message)
 
 

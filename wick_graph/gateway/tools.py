@@ -206,10 +206,7 @@ def cron_tool(
             timezone: As Europe/Berlin
             ctx: The call
         """
-        channel, chat_id = _place(ctx.origin)
-        if not channel or not chat_id or channel in INTERNAL - {"cli"}:
-            raise ToolError("this conversation has no chat that a job could write to")
-        now, chat = clock(), f"{_hash(channel, chat_id)}."
+        now, chat, to = clock(), *_jobs_of(ctx.origin)
         key = f"cron/{chat}{name or f'job-{_hash(ctx.key)[:6]}'}"
         if action == "list":
             return _listed(await mailbox.run(mailbox.facts, f"cron/{chat}"), zone, now)
@@ -220,8 +217,7 @@ def cron_tool(
             changed()
             return "The job is removed"
         when = {"at": at, "every": every, "cron": cron, "timezone": timezone}
-        job = {"text": text, "to": f"{channel}:{chat_id}"}
-        job |= {name: value for name, value in when.items() if value}
+        job = {"text": text, "to": to, **{name: value for name, value in when.items() if value}}
         fact = {"job": job, "origin": dict(ctx.origin), "made": now, "call": ctx.key}
         made = _checked(key, fact, zone, now)
         await mailbox.run(_add, mailbox, key, fact)
@@ -233,6 +229,14 @@ def cron_tool(
 
 def _hash(*parts: str) -> str:
     return blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _jobs_of(origin: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how the names of a chat's jobs begin, and the chat."""
+    channel, chat_id = _place(origin)
+    if not channel or not chat_id or channel in INTERNAL - {"cli"}:
+        raise ToolError("this conversation has no chat that a job could write to")
+    return f"{_hash(channel, chat_id)}.", f"{channel}:{chat_id}"
 
 
 def _short(key: str) -> str:

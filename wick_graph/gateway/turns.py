@@ -17,7 +17,6 @@ from wick_graph.errors import WickError
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.messages import InboundMessage, own_message
 from wick_graph.gateway.people import lowest, sender_facts
-from wick_graph.gateway.schedule import FALLBACK
 from wick_graph.hooks.prompt_files import as_data, one_line
 from wick_graph.store.mailbox import Mailbox
 from wick_graph.subagents.background import Background, Begun, TaskEnd
@@ -161,14 +160,12 @@ class TaskWatch:
 def announcement(end: TaskEnd) -> InboundMessage:
     """Return the message that says how a task has ended."""
     task, home = end.begun.task, end.begun.home
-    channel, chat_id = task.origin.get("channel"), task.origin.get("chat_id")
     ends = f"/{end.question}" if end.status == "waiting" else ""
     label = one_line(task.text, 60)
     return own_message(
-        *("task", f"task/{task.id}{ends}", f"{channel}:{chat_id}" if channel else FALLBACK),
+        *("task", f"task/{task.id}{ends}"),
         f"Task '{label}' {_SAID[end.status]}.\n\n{_RESULT}{end.text}",
         sender=f"subagent:{task.id}",
-        session=str(task.origin.get("session") or ""),
         task=task.id,
         status=end.status,
         thread=home.thread_id,

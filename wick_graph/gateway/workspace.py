@@ -18,7 +18,7 @@ from wick_graph.core.request import ModelRequest, Section, peek
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.gateway.memory import FOLDER, PEOPLE, TOOLS, Memories, is_owner, read_text
 from wick_graph.gateway.schedule import zone_of
-from wick_graph.hooks.prompt_files import as_data, cut, one_line
+from wick_graph.hooks.prompt_files import as_data, cut_visibly, one_line
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.hooks.skills import catalogue, skills_section
 from wick_graph.messages.content import visible
@@ -140,7 +140,9 @@ class WorkspaceHook(BaseHook):
             found = ((one, self._read(one)) for one in (name, INSTEAD.get(name, "")) if one)
             one, text = next(((one, text) for one, text in found if text.strip()), ("", ""))
             if text and text[:MAX_BYTES] not in known:
-                blocks.append(f"## {one}\n\n{_shown(one, text)}")
+                plain = visible(REDACTOR.text(text))
+                shown = cut_visibly(plain, MAX_BYTES, f" of {one}").strip()
+                blocks.append(f"## {one}\n\n{shown}")
         if blocks:
             yield "\n\n".join(blocks)
 
@@ -191,11 +193,3 @@ class WorkspaceHook(BaseHook):
             if origin.get("group") and sender:
                 said += f"\nSender of the last message:\n{as_data('sender', sender)}"
             yield said
-
-
-def _shown(name: str, text: str) -> str:
-    """Return a file for the prompt: cut, without secrets and hidden characters."""
-    kept = cut(visible(REDACTOR.text(text)), MAX_BYTES)
-    if (size := len(text.encode())) > MAX_BYTES:
-        return f"{kept.strip()}\n[cut: {MAX_BYTES:,} of {size:,} bytes of {name}]"
-    return kept.strip()

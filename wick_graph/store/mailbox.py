@@ -119,27 +119,18 @@ def _update(table: Table, *names: str) -> str:
     return prepared(made, *(one.key for one in new.values()), "row", "tenant", "was")
 
 
-_OPEN_IN: Final = prepared(
-    select(inbox.c.rid, inbox.c.server).where(
-        inbox.c.tenant == _b("t"), inbox.c.state == _b("s"), inbox.c.chat == _b("c")
-    ),
-    *("t", "s", "c"),
-)
+def _about(statement: Any, table: Table, *names: str) -> str:
+    """Return the text of a statement about the rows with given values of these columns."""
+    return prepared(statement.where(*(table.c[name] == _b(name) for name in names)), *names)
 
-_FACT: Final = prepared(
-    select(facts.c.body).where(facts.c.tenant == _b("t"), facts.c.key == _b("k")), "t", "k"
-)
 
-_DROP: Final = prepared(
-    delete(facts).where(facts.c.tenant == _b("t"), facts.c.key == _b("k")), "t", "k"
-)
+_OPEN_IN: Final = _about(select(inbox.c.rid, inbox.c.server), inbox, "tenant", "state", "chat")
 
-_WROTE: Final = prepared(
-    select(func.count(outbox.c.rid)).where(
-        outbox.c.turn == _b("u"), outbox.c.tenant == _b("t"), outbox.c.chat == _b("c")
-    ),
-    *("u", "t", "c"),
-)
+_WROTE: Final = _about(select(func.count(outbox.c.rid)), outbox, "turn", "tenant", "chat")
+
+_FACT: Final = _about(select(facts.c.body), facts, "tenant", "key")
+
+_DROP: Final = _about(delete(facts), facts, "tenant", "key")
 
 
 class Mailbox:
