@@ -57,9 +57,10 @@ def run(
 
     Messages that a crash left open are answered first.
     """
-    with output.terminable(), tempfile.TemporaryDirectory(prefix="wick-demo-") as folder:
+    with output.terminable():
         if demo:
-            asyncio.run(_demonstrate(Path(folder)))
+            with tempfile.TemporaryDirectory(prefix="wick-demo-") as folder:
+                asyncio.run(_demonstrate(Path(folder)))
             return
         file = trusted_file(config, trust=trust)
         if not file.channels:

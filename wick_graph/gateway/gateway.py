@@ -270,7 +270,7 @@ class Gateway:
     async def _refuse(self, message: InboundMessage, text: str) -> None:
         """Tell a sender why its message is not answered, once in a minute."""
         box, now = self.mailbox, self._clock()
-        if text and await box.run(self._gate.may_refuse, message, now):
+        if bool(text) and await box.run(self._gate.may_refuse, message, now):
             await self.delivery.say(f"refused/{uuid.uuid4().hex}", *target_of(message), text)
 
     async def _note_chat(self, message: InboundMessage) -> None:

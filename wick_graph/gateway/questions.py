@@ -65,22 +65,19 @@ class Decided:
 
 def questions_of(result: Result) -> list[Question]:
     """List the calls of a run that wait for approval; other questions are for the user."""
-    return [
-        Question(
-            result.thread_id, one.id, asked["hash"], asked["tool"], asked["args"], asked["why"]
-        )
-        for one in result.interrupts
-        if isinstance(asked := one.value, Mapping) and asked.get("kind") == KIND
-    ]
+    waits = [one for one in result.interrupts if _is_approval(one.value)]
+    named = ("hash", "tool", "args", "why")
+    return [Question(result.thread_id, w.id, *(w.value[name] for name in named)) for w in waits]
 
 
 def other_questions(result: Result) -> list[tuple[str, str]]:
     """List what a run asks the person in the chat: the id of each interrupt, and its text."""
-    return [
-        (one.id, _question(one.value))
-        for one in result.interrupts
-        if not (isinstance(one.value, Mapping) and one.value.get("kind") == KIND)
-    ]
+    others = (one for one in result.interrupts if not _is_approval(one.value))
+    return [(one.id, _question(one.value)) for one in others]
+
+
+def _is_approval(asked: Any) -> bool:
+    return isinstance(asked, Mapping) and asked.get("kind") == KIND
 
 
 def _question(asked: Any) -> str:
