@@ -316,7 +316,7 @@ class Conversations:
         turn.drops.append(name)
         if (known := await box.run(box.fact, name)) is not None:
             return known  # type: ignore[no-any-return]  # as it was put
-        channel, terms = self._delivery.channel(message.channel), self._config.transcription
+        channel, terms = self._delivery.channels.get(message.channel), self._config.transcription
         own = self._agents.workdir(self._agent_id(message), turn.origin)
         folder = (own or scope_folder(self._workspace, turn.origin)) / "inbox"
         made: dict[str, list[str]] = {"paths": [], "said": [], "notes": []}

@@ -20,10 +20,6 @@ from wick_graph.store.mailbox import Draft, Mailbox, Row
 TRIES: Final = 8
 """Tries to send a message; then it is a dead letter."""
 
-_FIRST: Final = 1.0
-
-_LONGEST: Final = 300.0
-
 _LIMIT: Final = 4000
 """Characters of one message to a channel that does not run here."""
 
@@ -37,7 +33,7 @@ class Delivery:
     """Put messages into the outbox, and send what is there through its channels."""
 
     def __init__(self, mailbox: Mailbox, channels: Mapping[str, Channel]) -> None:
-        self.mailbox, self._channels = mailbox, channels
+        self.mailbox, self.channels = mailbox, channels
         self.lanes: Final = Lanes(self._send)
 
     async def say(
@@ -59,17 +55,13 @@ class Delivery:
 
     def drafts(self, key: str, message: OutboundMessage) -> list[Draft]:
         """Cut a message into rows of the outbox, each as long as its channel takes."""
-        channel = self._channels.get(message.channel)
+        channel = self.channels.get(message.channel)
         limit, caption = (_LIMIT, 0) if channel is None else (channel.limit, channel.caption)
         chat = f"{message.channel}:{message.chat_id}"
         made = parts(message, limit, caption)
         return [
             Draft(key=f"{key}/{n}", chat=chat, message=one.to_json()) for n, one in enumerate(made)
         ]
-
-    def channel(self, name: str) -> Channel | None:
-        """Return a channel that runs here."""
-        return self._channels.get(name)
 
     async def past(self, name: str, chat_id: str, after: int) -> list[tuple[int, OutboundMessage]]:
         """Return what was put for a chat after a row; see `PublishingChannel.past`."""
@@ -78,15 +70,14 @@ class Delivery:
 
     async def owners_chat(self) -> tuple[str, str] | None:
         """Return the channel and the chat in which an owner wrote last."""
-        channel, _, chat = (await self.mailbox.run(self.mailbox.fact, LAST_CHAT) or "").partition(
-            ":"
-        )
+        known = await self.mailbox.run(self.mailbox.fact, LAST_CHAT)
+        channel, _, chat = str(known or "").partition(":")
         return (channel, chat) if channel else None
 
     def add(self, messages: Iterable[Row]) -> None:
         """Let messages be sent; known ones are passed over, and those of channels elsewhere."""
         for one in messages:
-            if str(one.message.get("channel")) in self._channels:
+            if str(one.message.get("channel")) in self.channels:
                 self.lanes.add(one)
 
     async def _send(self, rows: list[Row]) -> bool:
@@ -106,7 +97,7 @@ class Delivery:
 
     async def _try(self, one: Row) -> Row | None:
         """Try to send a message; return it if it is to be tried again."""
-        channel = self._channels[str(one.message["channel"])]
+        channel = self.channels[str(one.message["channel"])]
         try:
             message = OutboundMessage.from_json(one.message)
             native = await asyncio.wait_for(channel.send(message, one.key), _SEND_SECONDS)
@@ -120,7 +111,7 @@ class Delivery:
     async def _failed(self, one: Row, error: Exception) -> Row | None:
         """Note a failure: tried again later, doubled each time, or when the platform wants."""
         told = str(error) if isinstance(error, WickError) else type(error).__name__
-        pause = min(_FIRST * 2**one.tries, _LONGEST) * random.uniform(1, 1.2)
+        pause = min(2.0**one.tries, 300.0) * random.uniform(1, 1.2)
         permanent = one.tries + 1 >= TRIES
         if isinstance(error, DeliveryError):
             permanent = permanent or error.permanent

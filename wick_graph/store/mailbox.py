@@ -357,9 +357,7 @@ class Mailbox:
         """Release what this process has not ended, so that any other may take it."""
         with self._writing() as db:
             for table in (inbox, outbox):
-                mine = (table.c.tenant == self._core.tenant, table.c.server == self._server)
-                made = update(table).values(**checked(table, {"server": _NOBODY}))
-                db.execute(*compiled(made.where(*mine, table.c.state == "open")))
+                self._give(db, table, _NOBODY, table.c.server == self._server)
             self._drop(db, _ALIVE + self.server)
 
     # --- Inside a transaction.
@@ -395,13 +393,17 @@ class Mailbox:
             if bytes(server) in gone and self._may_take(table, bytes_text(chat))
         ]
         if free:
-            mine = (table.c.tenant == self._core.tenant, table.c.state == "open")
-            made = update(table).values(**checked(table, {"server": self._server}))
-            made = made.where(*mine, table.c.server.in_(gone))
+            mine = (table.c.server.in_(gone), table.c.rid.in_(free[:_MOST_TAKEN]))
             with self._writing() as db:
-                db.execute(*compiled(made.where(table.c.rid.in_(free[:_MOST_TAKEN]))))
+                self._give(db, table, self._server, *mine)
                 found = db.execute(*compiled(query)).fetchall()
         return [self._row(table, row) for row in found if bytes(row[-1]) == self._server]
+
+    def _give(self, db: Any, table: Table, server: bytes, *where: Any) -> None:
+        """Let a process have the open rows for which conditions hold."""
+        made = update(table).values(**checked(table, {"server": server}))
+        made = made.where(table.c.tenant == self._core.tenant, table.c.state == "open", *where)
+        db.execute(*compiled(made))
 
     def _may_take(self, table: Table, chat: str) -> bool:
         if table is inbox:
