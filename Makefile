@@ -84,6 +84,7 @@ kill: $(BIN)/.bench        ## kill runs of ours, LangGraph's and DBOS's alike; A
 test-kill: $(BIN)/.test   ## the durability tests at their sizes for the night; TRIALS=1000
 	@WICK_KILL_TRIALS=$(TRIALS) WICK_ZOMBIES=300 WICK_FAULTS=$$(seq -s, 1 60) \
 	  $(BIN)/python -m pytest tests/durability -s --timeout 0 $(ARGS)
+	@WICK_GATEWAY_KILLS=300 $(BIN)/python -m pytest tests/gateway/test_gateway_kills.py -m "slow or not slow" -s --timeout 0
 
 mutants: $(BIN)/.test      ## break each promise on purpose: a test must notice; ARGS="--quick", ARGS=lease
 	@$(BIN)/python -m tests.mutants $(ARGS)
