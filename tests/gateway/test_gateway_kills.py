@@ -37,7 +37,7 @@ CHATS = int(os.environ.get("WICK_GATEWAY_CHATS", "200"))
 
 SEED = 20_261_123
 
-PATIENCE = float(os.environ.get("P", "120"))
+PATIENCE = 300.0
 
 COUNTING = '''
 import os
