@@ -93,10 +93,39 @@ async def _write(
         file.write(chunk)
     begin = _BEGINS.get(str(attachment.get("type")))
     if begin is not None and not begin.match(first):
-        raise RefusedError(
-            f"the file {safe_name(str(attachment.get('name') or ''))} is not of the "
-            f"type {attachment['type']} that it claims; send it as what it is"
-        )
+        kind = f"is not of the type {attachment['type']} that it claims; send it as what it is"
+        raise RefusedError(f"{_named(attachment)} {kind}")
+
+
+async def download(
+    url: str,
+    origins: Collection[str],
+    attachment: Mapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+) -> AsyncGenerator[bytes, None]:
+    """Download a file from one of some origins; follow no redirect.
+
+    Raises:
+        RefusedError: It is elsewhere.
+        DeliveryError: There is none.
+    """
+    try:
+        known = Target.parse(url).origin in origins
+    except ConfigError:
+        known = False
+    if not known:
+        raise RefusedError(f"{_named(attachment)} is on no host of the platform; upload it there")
+    async with (
+        httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client,
+        client.stream("GET", url, headers=dict(headers or {})) as answer,
+    ):
+        if answer.status_code != 200:
+            raise DeliveryError(f"HTTP {answer.status_code}")
+        kind = answer.headers.get("content-type", "")
+        if kind.startswith("text/html") and "html" not in str(attachment.get("type")):
+            raise DeliveryError("the answer is a page")
+        async for chunk in answer.aiter_bytes():
+            yield chunk
 
 
 def too_large(attachment: Mapping[str, Any], most: int) -> str:
@@ -104,63 +133,19 @@ def too_large(attachment: Mapping[str, Any], most: int) -> str:
     return f"{_named(attachment)} has more than {most} bytes; send a smaller one"
 
 
-async def download(
-    url: str,
-    origins: Collection[str],
-    attachment: Mapping[str, Any],
-    folder: Path,
-    most: int,
-    headers: Mapping[str, str] | None = None,
-) -> Path:
-    """Download a file from one of some origins, and store it; follow no redirect.
-
-    Raises:
-        RefusedError: It is elsewhere, too large, or of another type than it says.
-        ToolError: It cannot be downloaded or stored.
-    """
-    if int(attachment.get("size") or 0) > most:
-        raise RefusedError(too_large(attachment, most))
-    try:
-        known = Target.parse(url).origin in origins
-    except ConfigError:
-        known = False
-    if not known:
-        raise RefusedError(f"{_named(attachment)} is on no host of the platform; upload it there")
-    try:
-        async with (
-            httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client,
-            client.stream("GET", url, headers=dict(headers or {})) as answer,
-        ):
-            kind = answer.headers.get("content-type", "")
-            page = kind.startswith("text/html") and "html" not in str(attachment.get("type"))
-            if answer.status_code == 200 and not page:
-                return await store(_chunks(answer), attachment, folder, most)
-            why = "the answer is a page" if page else f"HTTP {answer.status_code}"
-    except ToolError:
-        raise
-    except Exception as error:  # it refers to the request, with the token
-        why = type(error).__name__
-    raise not_fetched(attachment, why)
-
-
-async def _chunks(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
-    async for chunk in answer.aiter_bytes():
-        yield chunk
-
-
 def not_fetched(attachment: Mapping[str, Any], why: str) -> ToolError:
     """Say that a file cannot be downloaded."""
     return ToolError(f"{_named(attachment)} cannot be downloaded ({why}); ask to send it again")
 
 
-def attachment(
-    number: str, name: str, size: int, mime: str, *, voice: bool = False
-) -> dict[str, Any]:
+def _named(attachment: Mapping[str, Any]) -> str:
+    return f"the file {safe_name(str(attachment.get('name') or ''))}"
+
+
+def attachment(number: str, name: str | None, size: int | None, mime: str | None) -> dict[str, Any]:
     """Describe what a message carries; the name is made safe, size and type are claims."""
-    mime = mime.partition(";")[0].strip()
-    first = {"image": "photo", "audio": "audio", "video": "video"}.get(mime.partition("/")[0])
-    kind = "voice" if voice else first or "document"
-    return {"id": number, "kind": kind, "name": safe_name(name), "size": size, "type": mime}
+    kind = (mime or "").partition(";")[0].strip()
+    return {"id": number, "name": safe_name(name or ""), "size": size or 0, "type": kind}
 
 
 def file_to_send(path: str) -> tuple[Path, str]:
@@ -171,17 +156,13 @@ def file_to_send(path: str) -> tuple[Path, str]:
     """
     file = Path(path)
     try:
-        size = file.stat().st_size if file.is_file() else 0
+        full = file.is_file() and file.stat().st_size
     except (OSError, ValueError):
-        size = 0
-    if not size:
+        full = False
+    if not full:
         said = f"the file {safe_name(file.name)} is missing or empty; name another"
         raise DeliveryError(said, permanent=True)
     return file, safe_name(file.name)
-
-
-def _named(attachment: Mapping[str, Any]) -> str:
-    return f"the file {safe_name(str(attachment.get('name') or ''))}"
 
 
 # --- Voice messages: which files they are, and their text by an OpenAI-compatible endpoint.

@@ -22,14 +22,11 @@ GROUP: Final = "wick_graph.channels"
 
 _HERE: Final = "wick_graph.gateway.channels"
 
-_BUILT_IN: Final = {
-    "discord": (f"{_HERE}.discord", "DiscordChannel", ("discord", "aiohttp"), "discord"),
-    "email": (f"{_HERE}.email", "EmailChannel", ("aiosmtplib", "imap_tools"), "email"),
-    "http": (f"{_HERE}.http", "HttpChannel", ("starlette", "uvicorn"), "server"),
-    "slack": (f"{_HERE}.slack", "SlackChannel", ("slack_sdk", "aiohttp"), "slack"),
-    "telegram": (f"{_HERE}.telegram", "TelegramChannel", ("aiogram", "aiohttp"), "telegram"),
+_EXTRAS: Final = {
+    **{kind: kind for kind in ("discord", "email", "slack", "telegram")},
+    "http": "server",
 }
-"""By type: module, class, the libraries that it needs, and the extra that brings them."""
+"""The extra that brings the libraries of a type, which is also the module of its class."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -53,11 +50,11 @@ def make_channel(name: str, config: ChannelConfig) -> Channel:
         )
     kind = config.type or name
     others = {found.name: found for found in entry_points(group=GROUP)}
-    if kind in _BUILT_IN:
+    if kind in _EXTRAS:
         return _built_in(kind, name, config)
     if kind in others:
         return _foreign(others[kind], name, config)
-    known = sorted({*_BUILT_IN, *others})
+    known = sorted({*_EXTRAS, *others})
     raise ConfigError(
         f"channels.{name}: no channel has the type {kind!r:.80}; use one of {', '.join(known)}"
         f"{did_you_mean(kind, known)}"
@@ -65,15 +62,13 @@ def make_channel(name: str, config: ChannelConfig) -> Channel:
 
 
 def _built_in(kind: str, name: str, config: ChannelConfig) -> Channel:
-    module, made, needs, extra = _BUILT_IN[kind]
     try:
-        loaded = import_module(module)
+        module = import_module(f"{_HERE}.{kind}")
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
-        if missing not in needs:
-            raise
-        raise ConfigError(missing_extra(f"the channel {name}", missing, extra)) from None
-    channel: Channel = getattr(loaded, made)(name, config)
+        said = missing_extra(f"the channel {name}", missing, _EXTRAS[kind])
+        raise ConfigError(said) from None
+    channel: Channel = getattr(module, f"{kind.title()}Channel")(name, config)
     return channel
 
 
@@ -88,16 +83,11 @@ def _foreign(found: EntryPoint, name: str, config: ChannelConfig) -> Channel:
             "or remove its package"
         ) from error
     if not isinstance(made, Channel):
-        raise ConfigError(
-            f"channels.{name}: {found.value} makes no channel; it needs name, limit, idempotent, "
-            "start, stop, send, healthy and catch_up"
-        )
+        raise ConfigError(f"channels.{name}: {found.value} makes no channel; see `Channel`")
     return made
 
 
-def read_options(
-    kind: type[OptionsT], name: str, options: Mapping[str, Any], *, field: str = "options"
-) -> OptionsT:
+def read_options(kind: type[OptionsT], name: str, options: Mapping[str, Any]) -> OptionsT:
     """Check the `options:` of a channel.
 
     Raises:
@@ -108,8 +98,7 @@ def read_options(
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
+        said = f": {first['msg'].removeprefix('Value error, ')}"
         if first["type"] == "extra_forbidden":
-            hint = did_you_mean(key, kind.model_fields) or "; leave it out"
-            raise ConfigError(f"channels.{name}.{field}.{key:.80} is unknown{hint}") from None
-        said = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"channels.{name}.{field}.{key:.80}: {said}") from None
+            said = f" is unknown{did_you_mean(key, kind.model_fields) or '; leave it out'}"
+        raise ConfigError(f"channels.{name}.options.{key:.80}{said}") from None
