@@ -310,19 +310,23 @@ class ConnectedChannel(ConfiguredChannel, ABC):
             return None
 
     async def _take_in(self, read: Callable[[], InboundMessage | None]) -> InboundMessage | None:
-        """Hand over what a function reads; try until it is stored, so that the order stays."""
-        made, failed = self._made(read), 0
-        while made is not None:
+        """Hand over what a function reads."""
+        if made := self._made(read):
+            await self._store(made)
+        return made
+
+    async def _store(self, message: InboundMessage) -> None:
+        """Hand a message over; try until it is stored, so that the order stays."""
+        failed = 0
+        while True:
             try:
-                await self._receive(made)
-                self._say("", "store")
-                break
+                await self._receive(message)
+                return self._say("", "store")
             except Exception as error:
                 what = describe(error) if isinstance(error, WickError) else type(error).__name__
                 self._say(f"the channel {self.name} cannot store what comes: {what}", "store")
             failed += 1
             await self._sleep(_back_off(failed))
-        return made
 
     # --- Loops.
 
