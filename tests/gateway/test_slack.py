@@ -571,7 +571,7 @@ async def test_files_that_lie_or_are_gone_are_refused(desk: Desk, tmp_path: Path
     desk.fake.answers["files.info"] = [refused("file_not_found")]
     with pytest.raises(ToolError, match="file_not_found"):
         await desk.channel.fetch(await attached(desk, here + "a"), inbox, 100)
-    assert [*inbox.iterdir()] == []
+    assert [*inbox.glob("*")] == []
 
 
 # --- The tokens.

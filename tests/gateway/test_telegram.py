@@ -275,7 +275,6 @@ def test_a_renamed_person_is_the_same_sender() -> None:
 def test_forwarded_messages_say_so(origin: dict[str, Any]) -> None:
     got = read(message=message_of(7, 7, 1, text="do it", forward_origin=origin))
     assert got.metadata["forwarded"] is True
-    assert got.metadata["forward_origin"] == origin["type"]
     assert got.sender_id == "7"
 
 
@@ -364,9 +363,8 @@ def test_what_a_message_carries_is_listed_with_safe_names() -> None:
     sizes = [
         {"file_id": f"P{w}", "file_unique_id": "p", "width": w, "height": w} for w in (90, 800, 320)
     ]
-    photo = read(message=message_of(7, 7, 1, photo=sizes, media_group_id="a1"))
+    photo = read(message=message_of(7, 7, 1, photo=sizes))
     assert photo.content == ""
-    assert photo.metadata["album"] == "a1"
     assert [one["id"] for one in photo.metadata["attachments"]] == ["P800"]
 
 
@@ -563,7 +561,7 @@ def attachment(name: str = "x.pdf", **more: Any) -> dict[str, Any]:
 
 
 def names_in(folder: Path) -> list[str]:
-    return [one.name for one in folder.iterdir()]
+    return [one.name for one in folder.glob("*")]
 
 
 ODD_NAMES = (

@@ -7,7 +7,7 @@ import html
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from wick_graph.config.fields import Block
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, DeliveryError, RefusedError, WickError, describe
+from wick_graph.errors import ConfigError, DeliveryError, WickError, describe
 from wick_graph.gateway.channels import files
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.channels.registry import read_options
@@ -144,8 +144,8 @@ class ConnectedChannel(ConfiguredChannel, ABC):
         """Send a message, and return the platform's id of it."""
 
     @abstractmethod
-    def _chunks(self, attachment: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
-        """Yield what a file holds."""
+    async def _load(self, attachment: Mapping[str, Any], most: int) -> bytes:
+        """Return what a file holds, at most so many bytes."""
 
     def _failure(self, error: Exception) -> DeliveryError:
         """Say what is wrong in a sentence without a secret; subclasses know their library."""
@@ -227,9 +227,10 @@ class ConnectedChannel(ConfiguredChannel, ABC):
     async def fetch(self, attachment: Mapping[str, Any], folder: Path, most: int) -> Path:
         """Download a file into a folder, as `FetchingChannel` says."""
         if int(attachment.get("size") or 0) > most:
-            raise RefusedError(files.too_large(attachment, most))
+            raise files.too_large(attachment, most)
         try:
-            return await files.store(self._chunks(attachment), attachment, folder, most)
+            data = await self._load(attachment, most)
+            return await asyncio.to_thread(files.store, data, attachment, folder)
         except DeliveryError as error:
             failure = files.not_fetched(attachment, str(error))
         except WickError:

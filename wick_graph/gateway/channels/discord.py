@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -212,7 +212,7 @@ class DiscordChannel(ConnectedChannel):
             )
             return f"{to}:{(await self._call(call, connected.UPLOAD)).id}"
 
-    async def _chunks(self, attachment: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+    async def _load(self, attachment: Mapping[str, Any], most: int) -> bytes:
         """Ask for the current address: each ends in a day."""
         if (place := _FILE.fullmatch(str(attachment["id"]))) is None:
             raise DeliveryError("its id is of no file")
@@ -222,8 +222,7 @@ class DiscordChannel(ConnectedChannel):
         urls = [file.url for file in _files(message) if str(file.id) == place[3]]
         if not urls:
             raise DeliveryError("it was removed")
-        async for chunk in files.download(urls[0], CDN, attachment):
-            yield chunk
+        return await files.download(urls[0], CDN, attachment, most)
 
 
 async def _last(place: Any) -> list[discord.Message]:

@@ -7,7 +7,7 @@ import mimetypes
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -296,14 +296,14 @@ class EmailChannel(ConnectedChannel):
             password=self._secrets["secret"],
         )
 
-    async def _chunks(self, attachment: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+    async def _load(self, attachment: Mapping[str, Any], most: int) -> bytes:
         """Take a file out of its mail."""
         index, _, native = str(attachment["id"]).partition("@")
         mail = await self._run(self._find, native, "BODY.PEEK[]")
         part = [*_parts(mail)][int(index)] if mail else None
         if part is None or not (data := MailAttachment(part).payload):
             raise DeliveryError("it is empty, or its mail is gone")
-        yield data
+        return bytes(data)
 
 
 # --- Pure: from mails to messages, from messages to mails.

@@ -6,10 +6,8 @@ import asyncio
 import json
 import os
 import re
-import stat
 import unicodedata
-from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterable, Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -51,62 +49,56 @@ def safe_name(name: str) -> str:
     return f"_{kept}" if _RESERVED.fullmatch(kept) else kept or "file"
 
 
-async def store(
-    chunks: AsyncGenerator[bytes, None], attachment: Mapping[str, Any], folder: Path, most: int
-) -> Path:
+def store(data: bytes, attachment: Mapping[str, Any], folder: Path) -> Path:
     """Write a file that a sender attached into a folder, and return its path.
 
     The name ends in a hash of the attachment's id: fetched again, it replaces itself, and never
     another file. No link is followed, the folder itself included.
 
     Raises:
-        RefusedError: It has more than `most` bytes, or says that it is an image and is none.
+        RefusedError: It says that it is an image, and is none.
         ToolError: The folder cannot be written to.
     """
-    name = Path(safe_name(str(attachment.get("name") or "")))
-    mark = sha256(str(attachment["id"]).encode("utf-8", "replace")).hexdigest()[:12]
-    shown = f"{name.stem}-{mark}{name.suffix}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with Root(folder.parent) as root:
-        rel = f"{folder.name}/{shown}"
-        root.make_dir(folder.name)
-        fd = root.create(rel)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                async with aclosing(chunks):
-                    await _write(chunks, file, attachment, most)
-        except BaseException:
-            root.remove(rel)
-            raise
-    return folder / shown
-
-
-async def _write(
-    chunks: AsyncGenerator[bytes, None], file: Any, attachment: Mapping[str, Any], most: int
-) -> None:
-    size, first = 0, b""
-    async for chunk in chunks:
-        size += len(chunk)
-        if size > most:
-            raise RefusedError(too_large(attachment, most))
-        first = (first + chunk)[:16] if len(first) < 16 else first
-        file.write(chunk)
     begin = _BEGINS.get(str(attachment.get("type")))
-    if begin is not None and not begin.match(first):
+    if begin is not None and not begin.match(data):
         kind = f"is not of the type {attachment['type']} that it claims; send it as what it is"
         raise RefusedError(f"{_named(attachment)} {kind}")
+    name = Path(safe_name(str(attachment.get("name") or "")))
+    mark = sha256(str(attachment["id"]).encode("utf-8", "replace")).hexdigest()[:12]
+    rel = f"{folder.name}/{name.stem}-{mark}{name.suffix}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with Root(folder.parent) as root:
+        root.make_dir(folder.name)
+        root.remove(rel)
+        root.replace(rel, data)
+    return folder.parent / rel
+
+
+async def collect(chunks: AsyncIterable[bytes], attachment: Mapping[str, Any], most: int) -> bytes:
+    """Return what comes.
+
+    Raises:
+        RefusedError: It has more than `most` bytes, whatever was announced.
+    """
+    data = bytearray()
+    async for chunk in chunks:
+        data += chunk
+        if len(data) > most:
+            raise too_large(attachment, most)
+    return bytes(data)
 
 
 async def download(
     url: str,
     origins: Collection[str],
     attachment: Mapping[str, Any],
+    most: int,
     headers: Mapping[str, str] | None = None,
-) -> AsyncGenerator[bytes, None]:
+) -> bytes:
     """Download a file from one of some origins; follow no redirect.
 
     Raises:
-        RefusedError: It is elsewhere.
+        RefusedError: It is elsewhere, or has more than `most` bytes.
         DeliveryError: There is none.
     """
     try:
@@ -124,13 +116,12 @@ async def download(
         kind = answer.headers.get("content-type", "")
         if kind.startswith("text/html") and "html" not in str(attachment.get("type")):
             raise DeliveryError("the answer is a page")
-        async for chunk in answer.aiter_bytes():
-            yield chunk
+        return await collect(answer.aiter_bytes(), attachment, most)
 
 
-def too_large(attachment: Mapping[str, Any], most: int) -> str:
+def too_large(attachment: Mapping[str, Any], most: int) -> RefusedError:
     """Say that a file is too large."""
-    return f"{_named(attachment)} has more than {most} bytes; send a smaller one"
+    return RefusedError(f"{_named(attachment)} has more than {most} bytes; send a smaller one")
 
 
 def not_fetched(attachment: Mapping[str, Any], why: str) -> ToolError:
@@ -222,8 +213,7 @@ def _read(path: Path, most: int) -> bytes:
     """Read a file, never what a link names."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | _PLAIN), "rb") as file:
-            plain = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            data = file.read(most + 1) if plain else b""
+            data = file.read(most + 1) or b""
     except (OSError, ValueError):
         data = b""
     if 0 < len(data) <= most:

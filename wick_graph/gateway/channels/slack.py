@@ -8,7 +8,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -200,13 +200,12 @@ class SlackChannel(ConnectedChannel):
         )
         return f"{chat}:{sent['ts']}"
 
-    async def _chunks(self, attachment: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+    async def _load(self, attachment: Mapping[str, Any], most: int) -> bytes:
         answer = await self._call(self._web.files_info(file=str(attachment["id"])))
         url = str(answer["file"].get("url_private_download") or answer["file"]["url_private"])
         origins = {*_FILES, Target.parse(self._options.base_url).origin}
         token = {"Authorization": f"Bearer {self._secrets['token']}"}
-        async for chunk in files.download(url, origins, attachment, token):
-            yield chunk
+        return await files.download(url, origins, attachment, most, token)
 
 
 # --- Pure: from events to messages, from messages to what Slack shows.

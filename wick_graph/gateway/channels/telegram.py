@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,7 @@ from aiogram.client.telegram import TelegramAPIServer
 from pydantic import field_validator
 
 from wick_graph.config.fields import Block, Text
-from wick_graph.errors import DeliveryError, RefusedError
+from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels import connected, files
 from wick_graph.gateway.channels.connected import ConnectedChannel, Post, inbound
 from wick_graph.gateway.messages import InboundMessage
@@ -158,16 +158,16 @@ class TelegramChannel(ConnectedChannel):
         except Exception as error:
             return error
 
-    async def _chunks(self, attachment: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+    async def _load(self, attachment: Mapping[str, Any], most: int) -> bytes:
         try:
             found = await self._ask(methods.GetFile(file_id=str(attachment["id"])))
         except DeliveryError as error:
             if "too big" in str(error):
-                raise RefusedError(files.too_large(attachment, 20 * 1024 * 1024)) from None
+                raise files.too_large(attachment, 20 * 1024 * 1024) from None
             raise
         url = self._session.api.file_url(self._bot.token, found.file_path or "")
-        async for chunk in self._session.stream_content(url, timeout=int(connected.UPLOAD)):
-            yield chunk
+        chunks = self._session.stream_content(url, timeout=int(connected.UPLOAD))
+        return await files.collect(chunks, attachment, most)
 
 
 def _is_ok(answer: Any) -> bool:
@@ -204,13 +204,11 @@ def incoming(update: types.Update, channel: str, username: str = "") -> InboundM
         sender_name=chat.full_name if chat else user.full_name if user else "",
         topic=_topic(message),
         forwarded=bool(message.forward_origin or message.via_bot or message.is_automatic_forward),
-        forward_origin=message.forward_origin.type if message.forward_origin else "",
         # an anonymous administrator and a channel write through a bot of Telegram's own
         bot=bool(user and user.is_bot and chat is None),
         edited=bool(edited),
         channel_post=bool(update.channel_post or update.edited_channel_post),
         reply_to=f"{message.chat.id}:{reply.message_id}" if reply else "",
-        album=message.media_group_id,
         attachments=attached,
     )
 
@@ -235,7 +233,7 @@ def _pressed(query: types.CallbackQuery, channel: str) -> InboundMessage | None:
 
 def _topic(message: types.MaybeInaccessibleMessageUnion) -> str:
     within = isinstance(message, types.Message) and message.is_topic_message
-    return str(message.message_thread_id or "") if within else ""
+    return str(getattr(message, "message_thread_id", None) or "") if within else ""
 
 
 def _attachments(message: types.Message) -> list[dict[str, Any]]:
