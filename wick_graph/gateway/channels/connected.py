@@ -10,9 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
-from wick_graph.config.fields import Block
+from pydantic import AfterValidator
+
+from wick_graph.config.fields import Block, Text
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError, DeliveryError, WickError, describe
@@ -123,7 +125,7 @@ class ConnectedChannel(ConfiguredChannel, ABC):
         super().__init__(name, config)
         self._sleep = sleep
         self._log: Final = logging.getLogger(type(self).__module__)
-        self._receive: Receive = _refuse
+        self._receive: Receive
         self._troubles = {"": f"the channel {name} is not started"}
         self._failed = 0
         self._jobs: asyncio.Queue[Callable[[], Awaitable[Any]]] = asyncio.Queue()
@@ -152,8 +154,6 @@ class ConnectedChannel(ConfiguredChannel, ABC):
         match error:
             case DeliveryError():
                 return error
-            case WickError():
-                return DeliveryError(f"the channel {self.name} cannot store what comes: {error}")
             case TimeoutError():
                 return DeliveryError(f"{self.platform} does not answer in time; check the network")
             case _ if isinstance(error, self.network):
@@ -268,7 +268,12 @@ class ConnectedChannel(ConfiguredChannel, ABC):
         """Let something run beside; it is cancelled at the end."""
         task = asyncio.create_task(work, name=f"channel {self.name}")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self._log.info("the channel %s: %s", self.name, error)
 
     async def _call(self, work: Awaitable[T], seconds: float | None = CALL) -> T:
         """Await a call; no error refers to the library's, which hold the token."""
@@ -292,27 +297,17 @@ class ConnectedChannel(ConfiguredChannel, ABC):
         self._log.warning("the channel %s cannot look back: %s", self.name, failure)
         return None
 
-    async def _confirm(self, work: Awaitable[Any]) -> None:
-        """Tell the platform that the press of a button came."""
-        try:
-            await self._call(work)
-        except DeliveryError as error:
-            self._log.info("the channel %s: a button was not answered: %s", self.name, error)
-
-    def _made(
+    async def _take_in(
         self, read: Callable[[], InboundMessage | None], what: str = "a message"
     ) -> InboundMessage | None:
-        """Return what a function reads from the platform's data; drop what it cannot read."""
+        """Hand over what a function reads from the platform's data; drop what it cannot read."""
         try:
-            return read()
+            made = read()
         except Exception as error:  # nothing that comes may stop what is behind it
             kind = type(error).__name__
             self._log.error("the channel %s dropped %s, unreadable: %s", self.name, what, kind)
             return None
-
-    async def _take_in(self, read: Callable[[], InboundMessage | None]) -> InboundMessage | None:
-        """Hand over what a function reads."""
-        if made := self._made(read):
+        if made is not None:
             await self._store(made)
         return made
 
@@ -359,14 +354,10 @@ def _back_off(failed: int) -> float:
     return min(2.0 ** min(failed, 10), _MOST_WAIT)
 
 
-async def _refuse(message: InboundMessage) -> None:
-    raise ConfigError("the channel is not started")
-
-
 # --- Pure.
 
 
-def safe_base(url: str) -> str:
+def _safe_base(url: str) -> str:
     """Check an address that gets the token: https, or http on this machine.
 
     Raises:
@@ -378,6 +369,10 @@ def safe_base(url: str) -> str:
     if target.scheme == "http" and target.host not in ("127.0.0.1", "::1", "localhost"):
         raise ValueError("base_url would send the token unencrypted; use https")
     return url
+
+
+BaseUrl = Annotated[Text, AfterValidator(_safe_base)]
+"""The address of a platform's API; `http` only on this machine."""
 
 
 def inbound(

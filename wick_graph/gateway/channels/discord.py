@@ -168,7 +168,7 @@ class DiscordChannel(ConnectedChannel):
     async def _press(self, interaction: discord.Interaction) -> None:
         """Store a press, then confirm it: one that is lost is shown to the person as failed."""
         if await self._take_in(partial(pressed, interaction, self.name)):
-            self._spawn(self._confirm(interaction.response.defer()))
+            self._spawn(self._call(interaction.response.defer()))
 
     async def _read_history(self) -> None:
         """Take the last day of the chats that are known; the inbox drops what it has."""

@@ -8,6 +8,7 @@ import os
 import re
 import unicodedata
 from collections.abc import AsyncIterable, Collection, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ import httpx
 from wick_graph.backends.root import Root
 from wick_graph.config.gateway import TranscriptionConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, DeliveryError, RefusedError, ToolError
+from wick_graph.errors import DeliveryError, RefusedError, ToolError
 from wick_graph.web import Client, Target
 
 _LONGEST: Final = 80
@@ -101,11 +102,7 @@ async def download(
         RefusedError: It is elsewhere, or has more than `most` bytes.
         DeliveryError: There is none.
     """
-    try:
-        known = Target.parse(url).origin in origins
-    except ConfigError:
-        known = False
-    if not known:
+    if not url.startswith(tuple(f"{origin}/" for origin in origins)):
         raise RefusedError(f"{_named(attachment)} is on no host of the platform; upload it there")
     async with (
         httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client,
@@ -146,14 +143,11 @@ def file_to_send(path: str) -> tuple[Path, str]:
         DeliveryError: It is missing or empty.
     """
     file = Path(path)
-    try:
-        full = file.is_file() and file.stat().st_size
-    except (OSError, ValueError):
-        full = False
-    if not full:
-        said = f"the file {safe_name(file.name)} is missing or empty; name another"
-        raise DeliveryError(said, permanent=True)
-    return file, safe_name(file.name)
+    name = safe_name(file.name)
+    with suppress(OSError, ValueError):
+        if file.is_file() and file.stat().st_size:
+            return file, name
+    raise DeliveryError(f"the file {name} is missing or empty; name another", permanent=True)
 
 
 # --- Voice messages: which files they are, and their text by an OpenAI-compatible endpoint.

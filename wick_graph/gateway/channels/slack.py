@@ -13,17 +13,16 @@ from functools import partial
 from typing import Any, Final
 
 import aiohttp
-from pydantic import field_validator
 from slack_sdk.errors import SlackApiError
 from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from wick_graph.config.fields import Block, Text
+from wick_graph.config.fields import Block
 from wick_graph.config.gateway import Ids
 from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels import connected, files
-from wick_graph.gateway.channels.connected import ConnectedChannel, Post, inbound
+from wick_graph.gateway.channels.connected import BaseUrl, ConnectedChannel, Post, inbound
 from wick_graph.gateway.messages import InboundMessage
 from wick_graph.web.addresses import Target
 
@@ -49,12 +48,9 @@ _quiet.setLevel(logging.WARNING)  # it would log addresses that hold a ticket
 class SlackOptions(Block):
     """The `options:` of a Slack channel."""
 
-    base_url: Text = "https://slack.com/api/"
-    """Where the Web API is; `http` only on this machine."""
+    base_url: BaseUrl = "https://slack.com/api/"
     channels: Ids = ()
     """Channels in which all messages count; elsewhere those that mention the bot."""
-
-    _is_safe = field_validator("base_url")(connected.safe_base)
 
 
 class SlackChannel(ConnectedChannel):

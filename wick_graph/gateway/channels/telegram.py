@@ -6,19 +6,17 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiogram import Bot, exceptions, methods, types
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.telegram import TelegramAPIServer
-from pydantic import field_validator
 
-from wick_graph.config.fields import Block, Text
+from wick_graph.config.fields import Block
 from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels import connected, files
-from wick_graph.gateway.channels.connected import ConnectedChannel, Post, inbound
+from wick_graph.gateway.channels.connected import BaseUrl, ConnectedChannel, Post, inbound
 from wick_graph.gateway.messages import InboundMessage
 
 POLL: Final = 30
@@ -47,10 +45,7 @@ T = TypeVar("T")
 class TelegramOptions(Block):
     """The `options:` of a Telegram channel."""
 
-    base_url: Text = "https://api.telegram.org"
-    """Where the Bot API is; `http` only on this machine."""
-
-    _is_safe = field_validator("base_url")(connected.safe_base)
+    base_url: BaseUrl = "https://api.telegram.org"
 
 
 class _RawUpdates(methods.GetUpdates):
@@ -105,13 +100,10 @@ class TelegramChannel(ConnectedChannel):
         found: Any = await self._ask(poll, connected.STALLED)
         for raw in found:
             number = int(raw["update_id"])
-            message = self._made(partial(self._read, raw), f"update {number}")
-            if message is not None:
-                await self._receive(message)
-                if "callback_query" in raw:
-                    pressed = str(raw["callback_query"]["id"])
-                    answer = methods.AnswerCallbackQuery(callback_query_id=pressed)
-                    self._spawn(self._confirm(self._bot(answer)))
+            made = await self._take_in(partial(self._read, raw), f"update {number}")
+            if made and "callback_query" in raw:
+                pressed = str(raw["callback_query"]["id"])
+                self._spawn(self._ask(methods.AnswerCallbackQuery(callback_query_id=pressed)))
             self._offset = number + 1
         self._well()
 
@@ -144,7 +136,8 @@ class TelegramChannel(ConnectedChannel):
             sent = await self._attempt(post, None)
         if isinstance(sent, exceptions.TelegramMigrateToChat):
             sent = await self._attempt(replace(post, chat=str(sent.migrate_to_chat_id)), html)
-        if isinstance(sent, exceptions.ClientDecodeError) and _is_ok(sent.data):
+        data = sent.data if isinstance(sent, exceptions.ClientDecodeError) else None
+        if isinstance(data, dict) and data.get("ok") is True:
             return ""  # it was sent; only the library cannot read the answer
         if isinstance(sent, Exception):
             raise self._failure(sent)
@@ -168,10 +161,6 @@ class TelegramChannel(ConnectedChannel):
         url = self._session.api.file_url(self._bot.token, found.file_path or "")
         chunks = self._session.stream_content(url, timeout=int(connected.UPLOAD))
         return await files.collect(chunks, attachment, most)
-
-
-def _is_ok(answer: Any) -> bool:
-    return isinstance(answer, dict) and answer.get("ok") is True
 
 
 # --- Pure: from updates to messages, from messages to methods.
@@ -200,7 +189,7 @@ def incoming(update: types.Update, channel: str, username: str = "") -> InboundM
         _without_username(content, username),
         group=message.chat.type != "private",
         native_id=f"{native}:{update.update_id}" if edited else native,
-        sent=_seconds(message.edit_date if edited else message.date),
+        sent=float(message.edit_date or 0) if edited else message.date.timestamp(),
         sender_name=chat.full_name if chat else user.full_name if user else "",
         topic=_topic(message),
         forwarded=bool(message.forward_origin or message.via_bot or message.is_automatic_forward),
@@ -264,10 +253,6 @@ def _without_username(text: str, username: str) -> str:
     """Return `/new` for `/new@my_bot`, as clients write it in groups."""
     ours = rf"(?i)^(/\w{{1,32}})@{re.escape(username)}\b"
     return re.sub(ours, r"\1", text) if username else text
-
-
-def _seconds(date: datetime | int | None) -> float:
-    return date.timestamp() if isinstance(date, datetime) else float(date or 0)
 
 
 def as_html(text: str) -> str | None:
