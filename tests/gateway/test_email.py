@@ -275,6 +275,26 @@ async def test_it_reads_in_order_and_more_than_one_batch(
         assert [one.content[-1] for one in desk.got] == list("01234")
 
 
+async def test_a_mail_that_the_server_cannot_give_does_not_hold_up_those_before_it(
+    desk: Desk,
+) -> None:
+    await desk.sleeps.look()
+    desk.imap.broken = {2}
+    for text in ("one", "two", "three"):
+        desk.imap.put(mail_of(text))
+    await desk.looked()
+    assert await desk.sleeps.look() == 20.0
+    assert [one.content.split()[-1] for one in desk.got] == ["one"]
+    assert desk.imap.seen(1)
+    await desk.looked()
+    assert await desk.sleeps.look() == 2.0
+    assert "cannot be used" in desk.channel.healthy()
+    desk.imap.broken = set()
+    await desk.looked()
+    await desk.sleeps.look()
+    assert [one.content.split()[-1] for one in desk.got] == ["one", "two", "three"]
+
+
 async def test_others_deleted_mails_stay(desk: Desk) -> None:
     await desk.looked()
     desk.imap.put(mail_of("deleted by a person"), flags={"\\Deleted"})

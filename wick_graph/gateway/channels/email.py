@@ -29,7 +29,7 @@ from pydantic import Field, field_validator
 from wick_graph.config.fields import Block, Text
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import DeliveryError, WickError
+from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels import connected, files
 from wick_graph.gateway.channels.connected import ConnectedChannel, Post, SettingError, inbound
 from wick_graph.gateway.messages import InboundMessage
@@ -78,6 +78,11 @@ _FINAL: Final = (
     *(aiosmtplib.SMTPSenderRefused, aiosmtplib.SMTPRecipientRefused, aiosmtplib.SMTPDataError),
 )
 """Refusals of a mail; others are of the connection."""
+_SETTINGS: Final[Mapping[type[Exception], str]] = {
+    errors.MailboxLoginError: "the IMAP server refuses options.user or secret; mend them",
+    errors.MailboxFolderSelectError: "the mailbox has no such folder; set options.folder",
+    aiosmtplib.SMTPAuthenticationError: "the SMTP server refuses options.user or secret; mend them",
+}
 _POLICY: Final = SMTP_POLICY.clone(max_line_length=900, cte_type="7bit")
 """Long lines: else Python would encode a long Message-ID, and so break it."""
 
@@ -210,8 +215,15 @@ class EmailChannel(ConnectedChannel):
         """Return what is unread, by UID, with the UIDVALIDITY."""
         with self._opened() as (box, validity):
             self._socket = box.client.sock
-            uids = sorted(box.uids("UNSEEN UNDELETED", None), key=int)[:_BATCH]
-            return validity, {uid: self._read(box, uid, validity) for uid in uids}
+            found: dict[str, InboundMessage | None] = {}
+            for uid in sorted(box.uids("UNSEEN UNDELETED", None), key=int)[:_BATCH]:
+                try:
+                    found[uid] = self._read(box, uid, validity)
+                except Exception:
+                    if not found:
+                        raise
+                    break  # those before it are stored first
+            return validity, found
 
     def _read(self, box: BaseMailBox, uid: str, validity: int) -> InboundMessage | None:
         """Read a mail; of a stranger's, only the header is fetched."""
@@ -242,27 +254,18 @@ class EmailChannel(ConnectedChannel):
 
     def _failure(self, error: Exception) -> DeliveryError:
         """Say what failed; the text of a library's error may quote what was sent."""
-        about, why = f"the channel {self.name}:", ""
-        match error:
-            case WickError():
-                return super()._failure(error)
-            case aiosmtplib.SMTPRecipientsRefused():
-                return self._failure(error.recipients[0])
-            case errors.MailboxLoginError() | aiosmtplib.SMTPAuthenticationError():
-                kind = "IMAP" if isinstance(error, errors.MailboxLoginError) else "SMTP"
-                why = f"the {kind} server refuses options.user or secret; set the current ones"
-            case errors.MailboxFolderSelectError():
-                why = "the mailbox has no such folder; set options.folder"
-            case aiosmtplib.SMTPResponseException():
-                told = _line(REDACTOR.text(error.message), 200)
-                final = error.code >= 500 and isinstance(error, _FINAL)
-                said = f"{about} the SMTP server refuses: {error.code} {told}"
-                return DeliveryError(said, permanent=final)
-            case ssl.SSLCertVerificationError():
-                said = "the certificate of a server is not trusted; check its name and its issuer"
-                return DeliveryError(f"{about} {said}")
-        if why:
+        if isinstance(error, DeliveryError):
+            return error
+        if isinstance(error, aiosmtplib.SMTPRecipientsRefused):
+            error = error.recipients[0]
+        about = f"the channel {self.name}:"
+        if why := _SETTINGS.get(type(error)):
             return SettingError(f"{about} {why}", retry_after=60.0)
+        if isinstance(error, aiosmtplib.SMTPResponseException):
+            final = error.code >= 500 and isinstance(error, _FINAL)
+            told = _line(REDACTOR.text(error.message), 200)
+            said = f"{about} the SMTP server refuses: {error.code} {told}"
+            return DeliveryError(said, permanent=final)
         said = f"a mail server cannot be used ({type(error).__name__}); check the network"
         return DeliveryError(f"{about} {said}")
 

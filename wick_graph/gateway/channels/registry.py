@@ -55,10 +55,8 @@ def make_channel(name: str, config: ChannelConfig) -> Channel:
     if kind in others:
         return _foreign(others[kind], name, config)
     known = sorted({*_EXTRAS, *others})
-    raise ConfigError(
-        f"channels.{name}: no channel has the type {kind!r:.80}; use one of {', '.join(known)}"
-        f"{did_you_mean(kind, known)}"
-    )
+    said = f"no channel has the type {kind!r:.80}; use one of {', '.join(known)}"
+    raise ConfigError(f"channels.{name}: {said}{did_you_mean(kind, known)}")
 
 
 def _built_in(kind: str, name: str, config: ChannelConfig) -> Channel:
@@ -73,17 +71,15 @@ def _built_in(kind: str, name: str, config: ChannelConfig) -> Channel:
 
 
 def _foreign(found: EntryPoint, name: str, config: ChannelConfig) -> Channel:
+    why = "makes no channel; see `Channel`"
     try:
         made = found.load()(name, config)
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(
-            f"channels.{name}: the channel {found.value} cannot be made ({describe(error)}); mend "
-            "or remove its package"
-        ) from error
+        made, why = None, f"cannot be made ({describe(error)}); mend or remove its package"
     if not isinstance(made, Channel):
-        raise ConfigError(f"channels.{name}: {found.value} makes no channel; see `Channel`")
+        raise ConfigError(f"channels.{name}: the channel {found.value} {why}")
     return made
 
 
