@@ -69,6 +69,7 @@ class ConfiguredChannel:
     def __init__(self, name: str, config: ChannelConfig) -> None:
         self.name = name
         self._options: Any = read_options(self.options, name, config.options)
+        self._people = (*config.owner, *config.allow_from)
         self._secrets: dict[str, str] = {}
         for key, form, _ in self.secrets:
             given = getattr(config, key)
@@ -116,10 +117,13 @@ class ConnectedChannel(ConfiguredChannel, ABC):
     """Its name, for errors."""
     network: ClassVar[tuple[type[Exception], ...]] = (OSError,)
     """Errors of the library that mean that the platform cannot be reached."""
-    chats: ClassVar[tuple[re.Pattern[str], str]]
-    """The form of a chat's id, with the groups `chat` and `topic`, and what it is."""
-    most_code: ClassVar[int]
+    chats: ClassVar[str]
+    """The form of a chat's id, with the groups `chat` and `topic`."""
+    chat_id: ClassVar[str] = "chat"
+    """What such an id is, for errors."""
+    most_code: ClassVar[int] = 2000
     """Bytes of a button's code."""
+    idempotent: bool = False
 
     def __init__(self, name: str, config: ChannelConfig, *, sleep: Sleep = asyncio.sleep) -> None:
         super().__init__(name, config)
@@ -201,12 +205,11 @@ class ConnectedChannel(ConfiguredChannel, ABC):
         Raises:
             DeliveryError: It was not sent, or it is unknown whether it was.
         """
-        form, what = self.chats
-        found = form.fullmatch(message.chat_id)
+        found = re.fullmatch(self.chats, message.chat_id)
         codes = [len(code.encode("utf-8", "replace")) for _, code in message.buttons]
         wrong = ""
         if found is None:
-            wrong = f"{message.chat_id!r:.80} is no {what}"
+            wrong = f"{message.chat_id!r:.80} is no {self.chat_id} of {self.platform}; use its id"
         elif not (message.content.strip() or message.media):
             wrong = "the message is blank; write a text"
         elif len(codes) > 25 or not all(0 < size <= self.most_code for size in codes):

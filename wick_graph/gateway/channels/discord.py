@@ -17,7 +17,6 @@ import discord
 from pydantic import Field, Strict
 
 from wick_graph.config.fields import Block
-from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels import connected, files
 from wick_graph.gateway.channels.connected import ConnectedChannel, Post, inbound
@@ -66,16 +65,12 @@ class DiscordChannel(ConnectedChannel):
     network = (OSError, aiohttp.ClientError)
     options = DiscordOptions
     secrets = (("token", r"[!-~]{20,200}", "the token of the bot in the Developer Portal"),)
-    chats = (
-        re.compile(r"(?P<chat>[1-9][0-9]{0,18})(?::(?P<topic>[1-9][0-9]{0,18}))?"),
-        "chat of Discord; write its id",
-    )
+    chats = r"(?P<chat>[1-9][0-9]{0,18})(?::(?P<topic>[1-9][0-9]{0,18}))?"
     most_code = 100
 
-    def __init__(self, name: str, config: ChannelConfig, **more: Any) -> None:
-        super().__init__(name, config, **more)
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
         self._channels = self._options.channels
-        self._people = [int(one) for one in (*config.owner, *config.allow_from) if one.isdecimal()]
         self._client: _Client | None = None
         self._patience = asyncio.Timeout(None)
         self._me = 0
@@ -174,8 +169,9 @@ class DiscordChannel(ConnectedChannel):
         """Take the last day of the chats that are known; the inbox drops what it has."""
         if (client := self._client) is None:
             return
+        people = [one for one in self._people if one.isdecimal()]
         chats: list[Callable[[], Any]] = [
-            *(partial(client.create_dm, discord.Object(one)) for one in self._people),
+            *(partial(client.create_dm, discord.Object(one)) for one in people),
             *(partial(client.fetch_channel, one) for one in (*self._channels, *self._direct)),
         ]
         read = set()

@@ -27,7 +27,6 @@ from imap_tools.utils import check_command_status, decode_value
 from pydantic import Field, field_validator
 
 from wick_graph.config.fields import Block, Text
-from wick_graph.config.gateway import ChannelConfig
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels import connected, files
@@ -58,7 +57,7 @@ _SERVER: Final = re.compile(
 )
 _PORTS: Final = {"imaps": 993, "smtps": 465, "smtp+starttls": 587, "smtp": 25}
 _HERE: Final = ("127.0.0.1", "[::1]", "localhost")
-_ADDRESS: Final = re.compile(r"(?a)(?P<chat>[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[a-z0-9.-]{1,255})")
+_ADDRESS: Final = r"(?a)(?P<chat>[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[a-z0-9.-]{1,255})"
 _NUMBER: Final = re.compile(r"<[!-;=?-~]{1,250}>")
 _NATIVE: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,10}):.+")
 _CHARSET: Final = re.compile(r"(?:us-ascii|utf|iso|windows|koi8|big5|gb|euc|shift)[-_\w]*", re.A)
@@ -115,7 +114,7 @@ class EmailOptions(Block):
     @field_validator("user")
     @classmethod
     def _is_address(cls, user: str) -> str:
-        if not _ADDRESS.fullmatch(user):
+        if not re.fullmatch(_ADDRESS, user):
             raise ValueError("it is no address; write name@host, the host in small letters")
         return user
 
@@ -130,32 +129,22 @@ class EmailChannel(ConnectedChannel):
     """A mailbox; its `secret` is the password.
 
     Args:
-        name: Its key under `channels:`.
-        config: Its block.
+        given: As for all channels, also `more`.
         certificates: Trusted certificates, instead of the system's.
-        more: As for all channels.
     """
 
     limit = caption = MAX_CHARS
-    idempotent = False
     platform = "Email"
     options = EmailOptions
     secrets = (("secret", r"[^\x00-\x1f\x7f-\x9f]+", "the password of the mailbox"),)
-    chats = (_ADDRESS, "address; write name@host")
-    most_code = 2000
+    chats, chat_id = _ADDRESS, "address"
 
     def __init__(
-        self,
-        name: str,
-        config: ChannelConfig,
-        *,
-        certificates: ssl.SSLContext | None = None,
-        **more: Any,
+        self, *given: Any, certificates: ssl.SSLContext | None = None, **more: Any
     ) -> None:
-        super().__init__(name, config, **more)
-        self._known = frozenset((*config.owner, *config.allow_from))
+        super().__init__(*given, **more)
         self._tls = certificates or ssl.create_default_context()
-        self._threads = ThreadPoolExecutor(2, f"channel {name}")
+        self._threads = ThreadPoolExecutor(2, f"channel {self.name}")
         self._socket: socket.socket | None = None
         """Of the look at the mailbox: to shut it down ends the thread."""
 
@@ -230,7 +219,7 @@ class EmailChannel(ConnectedChannel):
         head, size = _fetched(box, uid, _HEAD)
         native, ours = f"{validity}:{uid}:{self._options.folder}", self._options.user
         message = incoming(BytesHeaderParser().parsebytes(head), self.name, native, ours)
-        if message is None or message.sender_id not in self._known or message.metadata.get("bot"):
+        if message is None or message.sender_id not in self._people or message.metadata.get("bot"):
             return message
         fits = size <= MAX_BYTES
         return with_body(message, _fetched(box, uid, "BODY.PEEK[]")[0] if fits else None, size)
@@ -351,7 +340,7 @@ def sender_of(mail: Message) -> tuple[str, str] | None:
         return None
     local, _, domain = found[0].addr_spec.rpartition("@")
     address = f"{local}@{domain.lower()}"
-    return (address, _line(found[0].display_name, 80)) if _ADDRESS.fullmatch(address) else None
+    return (address, _line(found[0].display_name, 80)) if re.fullmatch(_ADDRESS, address) else None
 
 
 def incoming(mail: Message, channel: str, native: str, ours: str) -> InboundMessage | None:

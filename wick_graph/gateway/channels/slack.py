@@ -58,7 +58,6 @@ class SlackChannel(ConnectedChannel):
 
     limit = 4000
     caption = 4000
-    idempotent = False
     platform = "Slack"
     network = (OSError, aiohttp.ClientError)
     options = SlackOptions
@@ -66,11 +65,7 @@ class SlackChannel(ConnectedChannel):
         ("token", r"xoxb-[!-~]{6,250}", "the bot's token, xoxb-…, from OAuth & Permissions"),
         ("secret", r"xapp-[!-~]{6,250}", "the app's token, xapp-…, with connections:write"),
     )
-    chats = (
-        re.compile(r"(?P<chat>[CDG][A-Z0-9]{2,20})(?::(?P<topic>[0-9]{1,16}\.[0-9]{1,9}))?"),
-        "chat of Slack; write its id",
-    )
-    most_code = 2000
+    chats = r"(?P<chat>[CDG][A-Z0-9]{2,20})(?::(?P<topic>[0-9]{1,16}\.[0-9]{1,9}))?"
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -137,9 +132,15 @@ class SlackChannel(ConnectedChannel):
         self, socket: aiohttp.ClientWebSocketResponse, envelope: Mapping[str, Any]
     ) -> None:
         """Store what an envelope brings, then confirm it."""
-        await self._take_in(partial(_read, envelope, self.name, self._me, self._channels))
+        await self._take_in(partial(self._read, envelope))
         with contextlib.suppress(OSError, aiohttp.ClientError):  # then it comes again
             await socket.send_json(SocketModeResponse(envelope["envelope_id"]).to_dict())
+
+    def _read(self, envelope: Mapping[str, Any]) -> InboundMessage | None:
+        payload = envelope["payload"]
+        if envelope["type"] == "events_api":
+            return incoming(payload["event"], self.name, self._me, self._channels)
+        return pressed(payload, self.name) if envelope["type"] == "interactive" else None
 
     async def _read_history(self) -> None:
         """Take the last day of the bot's conversations; the inbox drops what it has."""
@@ -205,15 +206,6 @@ class SlackChannel(ConnectedChannel):
 
 
 # --- Pure: from events to messages, from messages to what Slack shows.
-
-
-def _read(
-    envelope: Mapping[str, Any], channel: str, me: str, channels: Collection[str]
-) -> InboundMessage | None:
-    payload = envelope["payload"]
-    if envelope["type"] == "events_api":
-        return incoming(payload["event"], channel, me, channels)
-    return pressed(payload, channel) if envelope["type"] == "interactive" else None
 
 
 def incoming(

@@ -27,7 +27,9 @@ CONFLICT: Final = 30.0
 
 _MOST_PHOTO: Final = 10 * 1024 * 1024
 _PHOTOS: Final = frozenset({".jpg", ".jpeg", ".png", ".webp"})
-_POSTS: Final = ["message", "edited_message", "channel_post", "edited_channel_post"]
+_WANTED: Final = (
+    *("message", "edited_message", "channel_post", "edited_channel_post", "callback_query"),
+)
 _CARRIED: Final = ("photo", "document", "animation", "audio", "video", "voice", "video_note")
 _NAMELESS: Final = {"photo": ("photo.jpg", "image/jpeg"), "voice": ("voice.ogg", "audio/ogg")}
 _DESCRIBED: Final = ("sticker", "location", "contact", "poll", "dice", "story", "checklist")
@@ -59,15 +61,11 @@ class TelegramChannel(ConnectedChannel):
 
     limit = 4096
     caption = 1024
-    idempotent = False
     platform = "Telegram"
     network = (OSError, exceptions.TelegramNetworkError)
     options = TelegramOptions
     secrets = (("token", r"(?a)[0-9]+:([\w-]+)", "the token that @BotFather gave"),)
-    chats = (
-        re.compile(r"(?P<chat>-?[0-9]{1,20})(?::(?P<topic>[0-9]{1,20}))?"),
-        "chat of Telegram; write its number",
-    )
+    chats = r"(?P<chat>-?[0-9]{1,20})(?::(?P<topic>[0-9]{1,20}))?"
     most_code = 64
 
     def __init__(self, *given: Any, **more: Any) -> None:
@@ -95,8 +93,7 @@ class TelegramChannel(ConnectedChannel):
         """Poll once; the next poll confirms what was stored."""
         if not self._username:
             await self._log_in()
-        wanted = [*_POSTS, "callback_query"]
-        poll = _RawUpdates(offset=self._offset, limit=100, timeout=POLL, allowed_updates=wanted)
+        poll = _RawUpdates(offset=self._offset, limit=100, timeout=POLL, allowed_updates=[*_WANTED])
         found: Any = await self._ask(poll, connected.STALLED)
         for raw in found:
             number = int(raw["update_id"])
