@@ -46,10 +46,6 @@ Sleep = Callable[[float], Awaitable[None]]
 T = TypeVar("T")
 
 
-class SettingError(DeliveryError):
-    """Say that a platform refuses a setting: at the start, a fault of the configuration."""
-
-
 class ConfiguredChannel:
     """A channel with the options and the secrets of its block.
 
@@ -71,6 +67,7 @@ class ConfiguredChannel:
         self._options: Any = read_options(self.options, name, config.options)
         self._people = (*config.owner, *config.allow_from)
         self._secrets: dict[str, str] = {}
+        self._fault: DeliveryError | None = None
         for key, form, _ in self.secrets:
             given = getattr(config, key)
             self._secrets[key] = secret = given.get_secret_value().strip() if given else ""
@@ -78,11 +75,16 @@ class ConfiguredChannel:
                 raise ConfigError(str(self._refused(key)))
             REDACTOR.learn([secret, *found.groups()])
 
-    def _refused(self, key: str) -> SettingError:
+    def _refused(self, key: str) -> DeliveryError:
         """Say that a secret cannot be used."""
         why = f"channels.{self.name}.{key} is missing, has another form, or is refused"
         right = next(what for known, _, what in self.secrets if known == key)
-        return SettingError(f"{why}; set it to {right}", retry_after=60.0)
+        return self._wrong(f"{why}; set it to {right}")
+
+    def _wrong(self, said: str) -> DeliveryError:
+        """Say what is a fault of the configuration if it shows at the start."""
+        self._fault = DeliveryError(said, retry_after=60.0)
+        return self._fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +178,10 @@ class ConnectedChannel(ConfiguredChannel, ABC):
         self._troubles.clear()
         try:
             await self._call(self._log_in(), None)
-        except SettingError as error:
-            await self.stop()
-            raise ConfigError(str(error)) from None
         except DeliveryError as error:
+            if error is self._fault:
+                await self.stop()
+                raise ConfigError(str(error)) from None
             self._say(str(error))
         self._spawn(self._keep_connected())
         self._spawn(self._work())

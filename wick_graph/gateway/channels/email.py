@@ -30,7 +30,7 @@ from wick_graph.config.fields import Block, Text
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels import connected, files
-from wick_graph.gateway.channels.connected import ConnectedChannel, Post, SettingError, inbound
+from wick_graph.gateway.channels.connected import ConnectedChannel, Post, inbound
 from wick_graph.gateway.messages import InboundMessage
 from wick_graph.store.mailbox import hashed
 from wick_graph.web.pages import html_text
@@ -249,7 +249,7 @@ class EmailChannel(ConnectedChannel):
             error = error.recipients[0]
         about = f"the channel {self.name}:"
         if why := _SETTINGS.get(type(error)):
-            return SettingError(f"{about} {why}", retry_after=60.0)
+            return self._wrong(f"{about} {why}")
         if isinstance(error, aiosmtplib.SMTPResponseException):
             final = error.code >= 500 and isinstance(error, _FINAL)
             told = _line(REDACTOR.text(error.message), 200)

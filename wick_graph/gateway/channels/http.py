@@ -220,8 +220,15 @@ class HttpChannel(ConfiguredChannel):
         chat, sender, content = (given.pop(key) for key in ("chat_id", "sender_id", "content"))
         if not content.strip():
             raise Problem(400, "content is blank; write a text")
-        own = {"native_id": headers["webhook-id"], "sent": int(headers["webhook-timestamp"])}
-        return inbound(self.name, sender, chat, content, **given, **own)
+        return inbound(
+            self.name,
+            sender,
+            chat,
+            content,
+            native_id=headers["webhook-id"],
+            sent=int(headers["webhook-timestamp"]),
+            **given,
+        )
 
     # --- Send: to readers.
 
