@@ -67,13 +67,22 @@ class ConfiguredChannel:
         self._options: Any = read_options(self.options, name, config.options)
         self._people = (*config.owner, *config.allow_from)
         self._secrets: dict[str, str] = {}
+        self._private: list[str] = []
+        """The secrets, and parts of them that are as secret."""
         self._fault: DeliveryError | None = None
         for key, form, _ in self.secrets:
             given = getattr(config, key)
             self._secrets[key] = secret = given.get_secret_value().strip() if given else ""
             if (found := re.fullmatch(form, secret)) is None:
                 raise ConfigError(str(self._refused(key)))
-            REDACTOR.learn([secret, *found.groups()])
+            self._private += filter(None, (secret, *found.groups()))
+        REDACTOR.learn(self._private)
+
+    def _clean(self, told: str) -> str:
+        """Return what a platform says, on one line and without a secret."""
+        for secret in self._private:
+            told = told.replace(secret, "…")
+        return " ".join("".join(c if c.isprintable() else " " for c in told).split())[:200]
 
     def _refused(self, key: str) -> DeliveryError:
         """Say that a secret cannot be used."""
@@ -207,18 +216,15 @@ class ConnectedChannel(ConfiguredChannel, ABC):
         Raises:
             DeliveryError: It was not sent, or it is unknown whether it was.
         """
-        found = re.fullmatch(self.chats, message.chat_id)
-        codes = [len(code.encode("utf-8", "replace")) for _, code in message.buttons]
-        wrong = ""
-        if found is None:
+        if (found := re.fullmatch(self.chats, message.chat_id)) is None:
             wrong = f"{message.chat_id!r:.80} is no {self.chat_id} of {self.platform}; use its id"
-        elif not (message.content.strip() or message.media):
-            wrong = "the message is blank; write a text"
-        elif len(codes) > 25 or not all(0 < size <= self.most_code for size in codes):
-            wrong = "there are more than 25 buttons, or a code is empty or has more than "
-            wrong += f"{self.most_code} bytes; shorten them"
-        if found is None or wrong:
             raise DeliveryError(wrong, permanent=True)
+        if not (message.content.strip() or message.media):
+            raise DeliveryError("the message is blank; write a text", permanent=True)
+        codes = [len(code.encode("utf-8", "replace")) for _, code in message.buttons]
+        if len(codes) > 25 or not all(0 < size <= self.most_code for size in codes):
+            wrong = f"more than 25 buttons, or a code of none or more than {self.most_code} bytes"
+            raise DeliveryError(f"there are {wrong}; shorten them", permanent=True)
         post = Post(
             **found.groupdict(""),
             text=message.content.encode("utf-8", "replace").decode(),
@@ -266,8 +272,8 @@ class ConnectedChannel(ConfiguredChannel, ABC):
             return DeliveryError(said, retry_after=seconds)
         if status == 401:
             return self._refused("token")
-        said = " ".join(REDACTOR.text(told).split())[:200]
-        return DeliveryError(f"{self.platform} refuses the call: {said}", permanent=status < 500)
+        said = f"{self.platform} refuses the call: {self._clean(told)}"
+        return DeliveryError(said, permanent=status < 500)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let something run beside; it is cancelled at the end."""
@@ -363,16 +369,10 @@ def _back_off(failed: int) -> float:
 
 
 def _safe_base(url: str) -> str:
-    """Check an address that gets the token: https, or http on this machine.
-
-    Raises:
-        ValueError: It is neither, or has more than a host and a path.
-    """
     target = Target.parse(url)
-    if set("{}?") & set(url):
-        raise ValueError("base_url has braces or a query; write https://host")
-    if target.scheme == "http" and target.host not in ("127.0.0.1", "::1", "localhost"):
-        raise ValueError("base_url would send the token unencrypted; use https")
+    here = target.host in ("127.0.0.1", "::1", "localhost")
+    if set("{}?") & set(url) or not (here or target.scheme == "https"):
+        raise ValueError("it gets the token; write https://host, without braces and a query")
     return url
 
 

@@ -70,7 +70,7 @@ class DiscordChannel(ConnectedChannel):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._channels = self._options.channels
+        self._channels = tuple(map(str, self._options.channels))
         self._client: _Client | None = None
         self._patience = asyncio.Timeout(None)
         self._me = 0
@@ -151,8 +151,7 @@ class DiscordChannel(ConnectedChannel):
                 said = "another process sends through the bot of the channel %s; stop one of them"
                 self._log.warning(said, self.name)
             return
-        read = partial(incoming, message, self.name, self._me, self._channels, edited=edited)
-        made = await self._take_in(read)
+        made = await self._take_in(partial(self._incoming, message, edited))
         if made and made.metadata["group"] is False and message.channel.id not in self._direct:
             self._direct.append(message.channel.id)
 
@@ -162,7 +161,7 @@ class DiscordChannel(ConnectedChannel):
 
     async def _press(self, interaction: discord.Interaction) -> None:
         """Store a press, then confirm it: one that is lost is shown to the person as failed."""
-        if await self._take_in(partial(pressed, interaction, self.name)):
+        if await self._take_in(partial(self._pressed, interaction)):
             self._spawn(self._call(interaction.response.defer()))
 
     async def _read_history(self) -> None:
@@ -172,7 +171,7 @@ class DiscordChannel(ConnectedChannel):
         people = [one for one in self._people if one.isdecimal()]
         chats: list[Callable[[], Any]] = [
             *(partial(client.create_dm, discord.Object(one)) for one in people),
-            *(partial(client.fetch_channel, one) for one in (*self._channels, *self._direct)),
+            *(partial(client.fetch_channel, int(one)) for one in (*self._channels, *self._direct)),
         ]
         read = set()
         for chat in chats[: connected.CHATS]:
@@ -182,6 +181,58 @@ class DiscordChannel(ConnectedChannel):
                 for message in await self._look_back(partial(_last, place)) or ():
                     if message.author.id != self._me:
                         await self._take(message)
+
+    def _incoming(self, message: discord.Message, edited: bool) -> InboundMessage | None:
+        """Return a message; None if it is a notice, empty, or in a server and not for the bot."""
+        place, shots, reply = message.channel, message.message_snapshots, message.reference
+        group, (chat, topic) = not isinstance(place, discord.DMChannel), _place(place)
+        heard = not group or any(user.id == self._me for user in message.mentions)
+        if message.type not in _WRITTEN or not (
+            heard or {chat, topic}.intersection(self._channels)
+        ):
+            return None
+        texts = [re.sub(rf"^<@!?{self._me}>\s*", "", message.content)]
+        content = "\n".join(filter(None, [*texts, *(shot.content for shot in shots)]))
+        attached = _attachments(message)
+        if message.author.id == self._me or not (content or attached):
+            return None
+        date = (edited and message.edited_at) or message.created_at
+        return inbound(
+            self.name,
+            str(message.author.id),
+            chat,
+            content,
+            group=group,
+            native_id=f"{place.id}:{message.id}" + (f":{date.timestamp()}" if edited else ""),
+            sent=date.timestamp(),
+            sender_name=message.author.display_name,
+            topic=topic,
+            forwarded=bool(shots),
+            bot=message.author.bot or message.webhook_id is not None,
+            edited=edited,
+            reply_to=reply and not shots and f"{reply.channel_id}:{reply.message_id}",
+            attachments=attached,
+        )
+
+    def _pressed(self, interaction: discord.Interaction) -> InboundMessage | None:
+        """Return the press of a button; None for other interactions."""
+        data: Mapping[str, Any] = {**(interaction.data or {})}
+        message, user = interaction.message, interaction.user
+        if message is None or data.get("component_type") != discord.ComponentType.button.value:
+            return None
+        chat, topic = _place(interaction.channel or message.channel)
+        return inbound(
+            self.name,
+            str(user.id),
+            chat,
+            str(data["custom_id"]),
+            group=not isinstance(interaction.channel, discord.DMChannel),
+            native_id=f"{message.channel.id}:{message.id}:{interaction.id}",
+            sender_name=user.display_name,
+            topic=topic,
+            bot=user.bot,
+            button=str(data["custom_id"]),
+        )
 
     # --- Send, fetch.
 
@@ -234,68 +285,6 @@ def _view(buttons: Collection[tuple[str, str]]) -> discord.ui.View:
         view.add_item(discord.ui.Button(label=label[:80], custom_id=code))
     view.stop()  # else the library keeps it forever, and waits for presses
     return view
-
-
-# --- Pure: from what the library makes to messages.
-
-
-def incoming(
-    message: discord.Message,
-    channel: str,
-    me: int,
-    channels: Collection[int] = (),
-    *,
-    edited: bool = False,
-) -> InboundMessage | None:
-    """Return a message; None if it is a notice, empty, or in a server and not for the bot."""
-    place, shots, reply = message.channel, message.message_snapshots, message.reference
-    group = not isinstance(place, discord.DMChannel)
-    chat, topic = _place(place)
-    heard = not group or any(user.id == me for user in message.mentions)
-    if message.type not in _WRITTEN or not (heard or {chat, topic} & {*map(str, channels)}):
-        return None
-    texts = [re.sub(rf"^<@!?{me}>\s*", "", message.content), *(shot.content for shot in shots)]
-    content, attached = "\n".join(filter(None, texts)), _attachments(message)
-    if message.author.id == me or not (content or attached):
-        return None
-    date = (edited and message.edited_at) or message.created_at
-    return inbound(
-        channel,
-        str(message.author.id),
-        chat,
-        content,
-        group=group,
-        native_id=f"{place.id}:{message.id}" + (f":{date.timestamp()}" if edited else ""),
-        sent=date.timestamp(),
-        sender_name=message.author.display_name,
-        topic=topic,
-        forwarded=bool(shots),
-        bot=message.author.bot or message.webhook_id is not None,
-        edited=edited,
-        reply_to=reply and not shots and f"{reply.channel_id}:{reply.message_id}",
-        attachments=attached,
-    )
-
-
-def pressed(interaction: discord.Interaction, channel: str) -> InboundMessage | None:
-    """Return the press of a button; None for other interactions."""
-    data: Mapping[str, Any] = {**(interaction.data or {})}
-    message, user = interaction.message, interaction.user
-    if message is None or data.get("component_type") != discord.ComponentType.button.value:
-        return None
-    chat, topic = _place(interaction.channel or message.channel)
-    return inbound(
-        channel,
-        str(user.id),
-        chat,
-        str(data["custom_id"]),
-        group=not isinstance(interaction.channel, discord.DMChannel),
-        native_id=f"{message.channel.id}:{message.id}:{interaction.id}",
-        sender_name=user.display_name,
-        topic=topic,
-        bot=user.bot,
-        button=str(data["custom_id"]),
-    )
 
 
 def _place(channel: Any) -> tuple[str, str]:

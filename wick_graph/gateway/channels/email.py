@@ -27,7 +27,6 @@ from imap_tools.utils import check_command_status, decode_value
 from pydantic import Field, field_validator
 
 from wick_graph.config.fields import Block, Text
-from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels import connected, files
 from wick_graph.gateway.channels.connected import ConnectedChannel, Post, inbound
@@ -252,8 +251,7 @@ class EmailChannel(ConnectedChannel):
             return self._wrong(f"{about} {why}")
         if isinstance(error, aiosmtplib.SMTPResponseException):
             final = error.code >= 500 and isinstance(error, _FINAL)
-            told = _line(REDACTOR.text(error.message), 200)
-            said = f"{about} the SMTP server refuses: {error.code} {told}"
+            said = f"{about} the SMTP server refuses: {error.code} {self._clean(error.message)}"
             return DeliveryError(said, permanent=final)
         said = f"a mail server cannot be used ({type(error).__name__}); check the network"
         return DeliveryError(f"{about} {said}")

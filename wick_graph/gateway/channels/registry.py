@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, TypeVar
 
@@ -20,13 +19,13 @@ from wick_graph.gateway.messages import INTERNAL
 GROUP: Final = "wick_graph.channels"
 """The group of entry points; each is called with a name and a `ChannelConfig`."""
 
-_HERE: Final = "wick_graph.gateway.channels"
-
 _EXTRAS: Final = {
     **{kind: kind for kind in ("discord", "email", "slack", "telegram")},
     "http": "server",
 }
-"""The extra that brings the libraries of a type, which is also the module of its class."""
+"""By type of our own channels, the extra that brings their libraries."""
+
+_HERE: Final = "wick_graph.gateway.channels"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -49,37 +48,26 @@ def make_channel(name: str, config: ChannelConfig) -> Channel:
             "- and _; choose another one, and say which platform by type:"
         )
     kind = config.type or name
-    others = {found.name: found for found in entry_points(group=GROUP)}
-    if kind in _EXTRAS:
-        return _built_in(kind, name, config)
-    if kind in others:
-        return _foreign(others[kind], name, config)
-    known = sorted({*_EXTRAS, *others})
-    said = f"no channel has the type {kind!r:.80}; use one of {', '.join(known)}"
-    raise ConfigError(f"channels.{name}: {said}{did_you_mean(kind, known)}")
-
-
-def _built_in(kind: str, name: str, config: ChannelConfig) -> Channel:
+    makers = {found.name: found for found in entry_points(group=GROUP)}
+    for own in _EXTRAS:
+        makers[own] = EntryPoint(own, f"{_HERE}.{own}:{own.title()}Channel", GROUP)
+    if kind not in makers:
+        said = f"no channel has the type {kind!r:.80}; use one of {', '.join(sorted(makers))}"
+        raise ConfigError(f"channels.{name}: {said}{did_you_mean(kind, makers)}")
+    why, fault = "makes no channel; see `Channel`", None
     try:
-        module = import_module(f"{_HERE}.{kind}")
-    except ModuleNotFoundError as error:
-        missing = str(error.name).partition(".")[0]
-        said = missing_extra(f"the channel {name}", missing, _EXTRAS[kind])
-        raise ConfigError(said) from None
-    channel: Channel = getattr(module, f"{kind.title()}Channel")(name, config)
-    return channel
-
-
-def _foreign(found: EntryPoint, name: str, config: ChannelConfig) -> Channel:
-    why = "makes no channel; see `Channel`"
-    try:
-        made = found.load()(name, config)
+        made = makers[kind].load()(name, config)
     except ConfigError:
         raise
     except Exception as error:
-        made, why = None, f"cannot be made ({describe(error)}); mend or remove its package"
+        if isinstance(error, ModuleNotFoundError) and kind in _EXTRAS:
+            missing = str(error.name).partition(".")[0]
+            said = missing_extra(f"the channel {name}", missing, _EXTRAS[kind])
+            raise ConfigError(said) from None
+        made, fault = None, error
+        why = f"cannot be made ({describe(error)}); mend or remove its package"
     if not isinstance(made, Channel):
-        raise ConfigError(f"channels.{name}: the channel {found.value} {why}")
+        raise ConfigError(f"channels.{name}: the channel {makers[kind].value} {why}") from fault
     return made
 
 
