@@ -97,15 +97,13 @@ class TelegramChannel(ConnectedChannel):
         found: Any = await self._ask(poll, connected.STALLED)
         for raw in found:
             number = int(raw["update_id"])
-            made = await self._take_in(partial(self._read, raw), f"update {number}")
+            read = partial(incoming, raw, self.name, self._username)
+            made = await self._take_in(read, f"update {number}")
             if made and "callback_query" in raw:
                 pressed = str(raw["callback_query"]["id"])
                 self._spawn(self._ask(methods.AnswerCallbackQuery(callback_query_id=pressed)))
             self._offset = number + 1
         self._well()
-
-    def _read(self, raw: Mapping[str, Any]) -> InboundMessage | None:
-        return incoming(types.Update.model_validate(raw), self.name, self._username)
 
     def _failure(self, error: Exception) -> DeliveryError:
         match error:
@@ -163,8 +161,9 @@ class TelegramChannel(ConnectedChannel):
 # --- Pure: from updates to messages, from messages to methods.
 
 
-def incoming(update: types.Update, channel: str, username: str = "") -> InboundMessage | None:
+def incoming(raw: Mapping[str, Any], channel: str, username: str = "") -> InboundMessage | None:
     """Return the message of an update; None if it has nothing that a person wrote or pressed."""
+    update = types.Update.model_validate(raw)
     if update.callback_query is not None:
         return _pressed(update.callback_query, channel)
     edited = update.edited_message or update.edited_channel_post
