@@ -171,7 +171,10 @@ class DiscordChannel(ConnectedChannel):
         people = [one for one in self._people if one.isdecimal()]
         chats: list[Callable[[], Any]] = [
             *(partial(client.create_dm, discord.Object(one)) for one in people),
-            *(partial(client.fetch_channel, int(one)) for one in (*self._channels, *self._direct)),
+            *(
+                partial(client.fetch_channel, one)
+                for one in (*map(int, self._channels), *self._direct)
+            ),
         ]
         read = set()
         for chat in chats[: connected.CHATS]:

@@ -39,6 +39,7 @@ MAX_BODY: Final = 256 * 1024
 
 _PING, _BODY_SECONDS, _READERS = 15.0, 10.0, 100
 _ID: Final = re.compile(r"[!-~]{1,128}")
+_SECRET: Final = r"(?:whsec_)?((?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2,3})?)={0,2}"
 _CLOSE: Final = {"Connection": "close"}  # the rest of the body stays unread
 _AGAIN: Final = {"Retry-After": "5"}
 _SSE: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -123,12 +124,8 @@ class HttpChannel(ConfiguredChannel):
     idempotent = True
     options = HttpOptions
     secrets = (
-        (
-            "secret",
-            r"(?:whsec_)?((?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2,3})?)={0,2}",
-            "whsec_ and the output of openssl rand -base64 32",
-        ),
-        ("token", r"[!-~]*", "what readers send"),
+        ("secret", _SECRET, "whsec_ and the output of openssl rand -base64 32"),
+        ("token", r"[!-~]*", "what readers send, without spaces"),
     )
 
     def __init__(
@@ -281,9 +278,8 @@ class HttpChannel(ConfiguredChannel):
             DeliveryError: The callback did not take it.
         """
         if message.media:
-            raise DeliveryError(
-                f"the channel {self.name} sends no files; write what they hold", permanent=True
-            )
+            said = f"the channel {self.name} sends no files; write what they hold"
+            raise DeliveryError(said, permanent=True)
         if not self._to:
             return ""
         number = key if _ID.fullmatch(key) else sha256(key.encode()).hexdigest()
