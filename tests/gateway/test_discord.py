@@ -243,15 +243,14 @@ async def test_who_does_not_get_through_for_long_begins_anew(
 ) -> None:
     await asyncio.wait_for(desk.fake.identified.get(), LONG)
     desk.fake.hung = True
-    monkeypatch.setattr(connected, "STALLED", 0.5)
+    monkeypatch.setattr(connected, "STALLED", 0.05)
     await desk.fake.drop(1001)
-    await desk.sick()
-    assert (await asyncio.wait_for(desk.fake.identified.get(), LONG))["op"] == 6
     await desk.sick("does not answer in time")
     monkeypatch.undo()
     desk.fake.hung = False
     assert await desk.sleeps.end(lambda s: True) == 2
-    assert (await asyncio.wait_for(desk.fake.identified.get(), LONG))["op"] == 2
+    while (await asyncio.wait_for(desk.fake.identified.get(), LONG))["op"] != 2:
+        continue  # it had tried to resume
     await desk.well()
 
 
