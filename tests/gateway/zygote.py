@@ -1,7 +1,7 @@
 """Gateways to be killed: each is forked from a process that has loaded what it needs.
 
-`python -m tests.gateway.zygote FOLDER`: a line on the input starts one; its number is printed, and
-an empty line when it has ended.
+`python -m tests.gateway.zygote FILE`, a configuration: a line on the input starts one; its number
+is printed, and an empty line when it has ended.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from wick_graph.gateway.gateway import Gateway
 _ = Gateway, http, telegram  # with all that they load
 
 
-def main(folder: Path) -> None:
+def main(file: Path) -> None:
     gc.freeze()
     for _ in sys.stdin:
         pid = os.fork()
         if pid == 0:
             try:
-                asyncio.run(serve(load_config(folder / "agents.yaml")))
+                asyncio.run(serve(load_config(file)))
             except BaseException:
                 traceback.print_exc()
             finally:
