@@ -57,6 +57,7 @@ BY_NIGHT: Final = re.compile(
     r"|store/test_store_concurrency\.py::test_a_fork_while"
     r"|durability/test_ownership\.py::test_w5"
     r"|attacks/test_grep\.py::.*pattern[1-9]"
+    r"|gateway/test_gateway_kills\.py::.*(?:postgres|two_processes)"
 )
 """Many real processes that are killed, of which a sister test runs each time; `make test-slow` runs
 them all."""

@@ -34,7 +34,6 @@ class Stored:
 
     raw: bytes
     flags: set[str] = field(default_factory=set)
-    day: datetime = field(default_factory=lambda: datetime.now(UTC))
     size: int | None = None
     """What the server says of its size."""
 
@@ -67,7 +66,7 @@ class FakeImap:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.port = 0
         self.tls = tls
-        self.folders = {"INBOX": Folder(), "Done": Folder(99)}
+        self.folders = {"INBOX": Folder()}
         self.said: list[str] = []
         """Commands without their tags, in order."""
         self.looked = asyncio.Event()
@@ -78,7 +77,9 @@ class FakeImap:
         """Commands that are answered with NO."""
         self.cut: set[str] = set()
         """Commands at which the connection is cut, once."""
-        self.offers = "IMAP4rev1 MOVE STARTTLS AUTH=PLAIN"
+        self.broken: set[int] = set()
+        """UIDs of mails that the server cannot give: it cuts the connection."""
+        self.offers = "IMAP4rev1 STARTTLS AUTH=PLAIN"
         self.users = {USER: PASSWORD}
         self.open = 0
         """Connections."""
@@ -196,6 +197,8 @@ class _Served:
             mail = folder.mails.get(uid)
             if mail is None:
                 continue
+            if name == "FETCH" and uid in self.fake.broken:
+                raise ConnectionError
             if name == "FETCH":
                 if "PEEK" not in rest:
                     mail.flags.add("\\Seen")
@@ -213,18 +216,13 @@ class _Served:
                 )
             elif name == "STORE":
                 mail.flags |= set(re.findall(r"\\\w+", rest))
-            elif name == "MOVE":
-                self.fake.folders[rest.strip('" ')].put(folder.mails.pop(uid))
         return done
 
 
 def _matches(mail: Stored, criteria: str) -> bool:
     words = criteria.split()
-    before = words[words.index("BEFORE") + 1] if "BEFORE" in words else ""
-    late = before and mail.day.date() >= datetime.strptime(before, "%d-%b-%Y").date()
-    wrong = ("UNSEEN" in words) == ("\\Seen" in mail.flags)
-    gone = "UNDELETED" in words and "\\Deleted" in mail.flags
-    return not (late or gone or (wrong and {"SEEN", "UNSEEN"} & set(words)))
+    seen = "UNSEEN" in words and "\\Seen" in mail.flags
+    return not (seen or ("UNDELETED" in words and "\\Deleted" in mail.flags))
 
 
 @asynccontextmanager

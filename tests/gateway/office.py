@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,7 @@ class Post:
         found = self.files[str(attachment["id"])]
         if isinstance(found, Exception):
             raise found
-
-        async def chunks() -> AsyncGenerator[bytes, None]:
-            yield found
-
-        return await store(chunks(), attachment, folder, most)
+        return store(found, attachment, folder)
 
 
 NAP = """
@@ -194,7 +190,7 @@ async def office(
     folder: Path, post: Post | None = None, *, path: Path | None = None, **more: Any
 ) -> AsyncIterator[Office]:
     """Run a gateway on the folder's agents.yaml."""
-    known = {"channels", "model", "alone", "clock", "wait", "more"}
+    known = {"channels", "model", "alone", "clock", "wait"}
     options = {key: value for key, value in more.items() if key in known and key != "channels"}
     config = {key: value for key, value in more.items() if key not in options}
     file = load_config(path or write(folder, **config))

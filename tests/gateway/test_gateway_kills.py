@@ -1,7 +1,8 @@
 """SIGKILL at random instants: no message is lost, no tool runs twice, chats keep their order.
 
 `WICK_GATEWAY_KILLS` sets the number of kills (20 here). Real clients of the channels `telegram` and
-`http` talk to platforms on loopback, three chats each.
+`http` talk to platforms on loopback, three chats each. By night the store is PostgreSQL, too, and
+two processes share it: `WICK_GATEWAY_CHATS` sets the number of chats (200 here).
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import socket
 import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 from aiohttp import web
 from standardwebhooks import Webhook
@@ -31,9 +33,11 @@ from tests.source import ROOT
 
 KILLS = int(os.environ.get("WICK_GATEWAY_KILLS", "20"))
 
+CHATS = int(os.environ.get("WICK_GATEWAY_CHATS", "200"))
+
 SEED = 20_261_123
 
-PATIENCE = float(os.environ.get("P", "120"))
+PATIENCE = 300.0
 
 COUNTING = '''
 import os
@@ -84,40 +88,44 @@ async def callback() -> AsyncIterator[Callback]:
         await runner.cleanup()
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def web_channel(people: list[str], port: int, hook: Callback) -> dict[str, Any]:
+    return {
+        **{"type": "http", "owner": [*people], "untrusted": False, "secret": SECRET},
+        "options": {"port": port, "callback": f"{hook.url}/answers", "allow": [hook.url]},
+    }
+
+
+def configuration(store: str, **channels: Any) -> dict[str, Any]:
+    agent = {"model": "scripted:demo", "tools": ["counting:count"]}
+    return {"store": store, "channels": channels, "agents": {"default": agent}}
+
+
 class World:
     """Platforms, what they were told, and a gateway that is killed."""
 
-    def __init__(self, folder: Path, telegram: FakeTelegram, hook: Callback) -> None:
+    def __init__(self, folder: Path, store: str, telegram: FakeTelegram, hook: Callback) -> None:
         self.folder, self.telegram, self.hook = folder, telegram, hook
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.said: dict[str, list[str]] = defaultdict(list)
         """By chat: the native ids of its messages, in order."""
         self.unposted: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
         self.client = httpx.AsyncClient(timeout=5)
-        self._write()
+        self._write(store)
 
-    def _write(self) -> None:
+    def _write(self, store: str) -> None:
         (self.folder / "counting.py").write_text(COUNTING, encoding="utf-8")
         people = ["7", "8", "9"]
-        file = {
-            "store": "sqlite:///gateway.db",
-            "channels": {
-                "telegram": {
-                    **{"owner": people, "token": TOKEN},
-                    "options": {"base_url": self.telegram.url},
-                },
-                "hook": {
-                    **{"type": "http", "owner": [*people], "untrusted": False, "secret": SECRET},
-                    "options": {
-                        "port": self.port,
-                        "callback": f"{self.hook.url}/answers",
-                        "allow": [self.hook.url],
-                    },
-                },
-            },
-            "agents": {"default": {"model": "scripted:demo", "tools": ["counting:count"]}},
+        telegram = {
+            **{"owner": people, "token": TOKEN},
+            "options": {"base_url": self.telegram.url},
         }
+        hook = web_channel(people, self.port, self.hook)
+        file = configuration(store, telegram=telegram, hook=hook)
         (self.folder / "agents.yaml").write_text(yaml.safe_dump(file), encoding="utf-8")
 
     def say(self) -> None:
@@ -180,10 +188,10 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def forks(folder: Path) -> AsyncIterator[Any]:
-    command = [sys.executable, "-m", "tests.gateway.zygote", str(folder)]
+async def forks(file: Path) -> AsyncIterator[Any]:
+    command = [sys.executable, "-m", "tests.gateway.zygote", str(file)]
     pipe = asyncio.subprocess.PIPE
-    with (folder / "gateway.log").open("wb") as log:
+    with file.with_suffix(".log").open("wb") as log:
         made = await asyncio.create_subprocess_exec(
             *command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=log
         )
@@ -221,10 +229,19 @@ def first_of(ids: list[str]) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-async def test_killed_at_any_time_it_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
-    chance = random.Random(SEED)
-    async with fake_telegram() as telegram, callback() as hook, forks(tmp_path) as (start, end):
-        world = World(tmp_path, telegram, hook)
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest) -> str:
+    if request.param == "sqlite":
+        return "sqlite:///gateway.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+async def test_killed_at_any_time_it_loses_nothing_and_runs_nothing_twice(
+    tmp_path: Path, store: str
+) -> None:
+    chance, file = random.Random(SEED), tmp_path / "agents.yaml"
+    async with fake_telegram() as telegram, callback() as hook, forks(file) as (start, end):
+        world = World(tmp_path, store, telegram, hook)
         posting = asyncio.create_task(world.post())
         for _ in range(KILLS):
             if world.waiting() < 60:  # a hundred of one chat would be refused
@@ -265,3 +282,63 @@ async def test_killed_at_any_time_it_loses_nothing_and_runs_nothing_twice(tmp_pa
     print(f"{KILLS} kills, {said} messages, {sum(calls.values())} calls, {again} sent twice")
     print(f"{failed} answered with an error: their turn was killed three times at one step")
     assert again <= KILLS, "only where the kill fell between the platform's answer and our commit"
+
+
+async def test_two_processes_that_are_killed_answer_each_message_once(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """Each sender posts to either one, and jobs are due in both."""
+    chance, hook_of = random.Random(SEED), callback()
+    chats = [str(number) for number in range(1, CHATS + 1)]
+    async with hook_of as hook, contextlib.AsyncExitStack() as stack:
+        (tmp_path / "counting.py").write_text(COUNTING, encoding="utf-8")
+        ports, gateways = [free_port(), free_port()], []
+        due = [datetime.now(UTC) + timedelta(seconds=5 * n) for n in range(1, 5)]
+        for number, port in enumerate(ports):
+            file = tmp_path / f"gateway-{number}.yaml"
+            made = configuration(postgres_url, hook=web_channel(chats, port, hook))
+            made["cron"] = {
+                f"job-{n}": {"at": at.isoformat(), "text": f'count(text="job-{n}")', "to": "hook:1"}
+                for n, at in enumerate(due)
+            }
+            file.write_text(yaml.safe_dump(made), encoding="utf-8")
+            start, end = await stack.enter_async_context(forks(file))
+            gateways.append([start, end, await start()])
+        client = await stack.enter_async_context(httpx.AsyncClient(timeout=5))
+        talks = asyncio.gather(*(talk(client, ports, chat, 3) for chat in chats))
+        kills = 0
+        async with asyncio.timeout(10 * PATIENCE):
+            while len({key for key, _ in hook.taken}) < 3 * CHATS + len(due):
+                await asyncio.sleep(chance.uniform(0.2, 3))
+                if kills < KILLS:
+                    one = chance.choice(gateways)
+                    await one[1](one[2], signal.SIGKILL)
+                    one[2], kills = await one[0](), kills + 1
+        await talks
+        for _, end, pid in gateways:
+            await end(pid, signal.SIGTERM)
+    calls = Counter((tmp_path / "calls.log").read_text().split())
+    print(f"{kills} kills of two processes, {CHATS} chats, {calls.total()} calls")
+    wanted = [f"h{chat}-{number}" for chat in chats for number in range(3)]
+    assert calls == Counter([*wanted, *(f"job-{n}" for n in range(len(due)))])
+    replies = dict(hook.taken)
+    jobs = [body for body in replies.values() if not body.get("reply_to")]
+    assert len(jobs) == len(due)
+    for chat in chats:
+        taken = [body.get("reply_to") for body in replies.values() if body["chat_id"] == chat]
+        assert [one for one in taken if one] == [f"h{chat}-{number}" for number in range(3)]
+
+
+async def talk(client: httpx.AsyncClient, ports: list[int], chat: str, count: int) -> None:
+    """Post messages in order to either gateway, each until one confirms it."""
+    chance = random.Random(chat)
+    for number in range(count):
+        native, text = f"h{chat}-{number}", f'count(text="h{chat}-{number}")'
+        body = {"chat_id": chat, "sender_id": chat, "content": text, "group": False}
+        data, taken = json.dumps(body).encode(), False
+        while not taken:
+            url = f"http://127.0.0.1:{chance.choice(ports)}/messages"
+            with contextlib.suppress(httpx.HTTPError):
+                answer = await client.post(url, content=data, headers=signed(native, data))
+                taken = answer.status_code == 202
+            await asyncio.sleep(0 if taken else 0.1)

@@ -20,7 +20,7 @@ from tests.source import ROOT
 from tests.support.loopback import Loopback, http, loopback
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import ConfigError, DeliveryError, StorageError
-from wick_graph.gateway.channels.http import HttpChannel, Signer
+from wick_graph.gateway.channels.http import MAX_BODY, HttpChannel, Signer
 from wick_graph.gateway.channels.protocol import Channel
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 
@@ -227,7 +227,7 @@ async def test_bad_input_gets_one_sentence(desk: Desk, body: Any, said: str) -> 
 
 
 async def test_a_large_body_is_refused_while_it_comes() -> None:
-    async with listening(max_body=1024) as desk:
+    async with listening() as desk:
 
         async def endless() -> AsyncIterator[bytes]:
             while True:
@@ -239,7 +239,7 @@ async def test_a_large_body_is_refused_while_it_comes() -> None:
         except (httpx.WriteError, httpx.ReadError):
             pass  # the server had closed the connection already
         assert desk.got == []
-        assert (await desk.post({**BODY, "content": "x" * 2000})).status_code == 413
+        assert (await desk.post({**BODY, "content": "x" * MAX_BODY})).status_code == 413
 
 
 def test_our_signatures_are_the_librarys() -> None:

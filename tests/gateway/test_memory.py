@@ -84,11 +84,11 @@ def test_the_last_three_days_come_newest_first(store: MemoryStore, clock: Clock)
     for back in (3, 2, 0):
         clock.now = NOON - back * DAY
         store.append_today(f"{back} days ago")
-    assert store.recent() == ("# 2026-03-10\n\n0 days ago\n\n---\n\n# 2026-03-08\n\n2 days ago")
-    assert store.context() == f"## Recent Daily Notes\n\n{store.recent()}"
+    recent = "# 2026-03-10\n\n0 days ago\n\n---\n\n# 2026-03-08\n\n2 days ago"
+    assert store.context() == f"## Recent Daily Notes\n\n{recent}"
     store.write_long_term("facts")
     assert store.context() == (
-        f"## Long-term Memory\n\nfacts\n\n---\n\n## Recent Daily Notes\n\n{store.recent()}"
+        f"## Long-term Memory\n\nfacts\n\n---\n\n## Recent Daily Notes\n\n{recent}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,15 @@ from wick_graph.errors import ConfigError
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.gateway.people import (
     CODE_SECONDS,
-    CODE_SIGNS,
     Admission,
+    Gate,
     Person,
     RoleHook,
-    Traffic,
     admit,
     approve,
     asking,
     check_people,
     lowest,
-    note_spent,
-    over_limit,
     paired,
     revoke,
     role_in,
@@ -44,6 +42,8 @@ from wick_graph.subagents.delegate import Subagent, delegation
 from wick_graph.testing import Lane, ScriptedModel, When, calls
 
 NOW = 1_800_000_000.0
+
+SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 OWNED = ChannelConfig(owner=("1",), allow_from=("2",))
 
@@ -172,7 +172,7 @@ def test_a_stranger_gets_a_code_and_is_a_user_once_it_is_approved(facts: Mailbox
     [waits] = asking(facts, NOW)
     assert waits == Person("telegram", "9", "Ann &lt;x&gt;", NOW + CODE_SECONDS, code=waits.code)
     assert len(waits.code) == 8
-    assert set(waits.code) <= set(CODE_SIGNS)
+    assert set(waits.code) <= set(SIGNS)
     assert waits.code in made.reply
     typed = f" {waits.code[:4].lower()}-{waits.code[4:]} "
     person = approve(typed, facts, NOW + 1, by="user root")
@@ -235,7 +235,7 @@ def test_no_code_is_told_in_a_group_or_where_that_is_not_known(facts: Mailbox) -
 def test_a_wrong_code_admits_nobody(facts: Mailbox, guess: str) -> None:
     admit(message(), OWNED, facts, NOW)
     assert approve(guess, facts, NOW, by="x") is None
-    assert len(CODE_SIGNS) ** 8 > 10**12
+    assert len(SIGNS) ** 8 > 10**12
 
 
 def test_senders_of_two_channels_are_never_the_same(facts: Mailbox) -> None:
@@ -251,65 +251,72 @@ def test_senders_of_two_channels_are_never_the_same(facts: Mailbox) -> None:
 # --- limits --------------------------------------------------------------------------------------
 
 
-def test_a_flood_of_a_thousand_gets_one_refusal() -> None:
-    traffic, sent = Traffic(LimitsConfig()), [message("2") for _ in range(1_000)]
-    admitted = [traffic.admits(one, NOW + n * 0.05) for n, one in enumerate(sent)]
+def gate_of(facts: Mailbox, **limits: int) -> Gate:
+    return Gate({"telegram": OWNED}, LimitsConfig(**limits), facts, UTC)
+
+
+def test_a_flood_of_a_thousand_gets_one_refusal(facts: Mailbox) -> None:
+    gate, sent = gate_of(facts), [message("2") for _ in range(1_000)]
+    admitted = [bool(gate.admit(one, NOW + n * 0.05).role) for n, one in enumerate(sent)]
     assert admitted == [True] * 30 + [False] * 970
-    assert sum(traffic.may_refuse(one, NOW + n * 0.05) for n, one in enumerate(sent)) == 1
-    assert traffic.admits(message("3"), NOW), "others go on"
-    assert traffic.admits(message("2"), NOW + 61)
+    assert sum(gate.may_refuse(one, NOW + n * 0.05) for n, one in enumerate(sent)) == 1
+    assert gate.admit(message("1"), NOW).role, "others go on"
+    assert gate.admit(message("2"), NOW + 61).role
 
 
-def test_a_flood_of_a_million_senders_needs_no_memory() -> None:
-    traffic = Traffic(LimitsConfig())
+def test_a_flood_of_a_million_senders_needs_no_memory(facts: Mailbox) -> None:
+    gate = gate_of(facts)
     for sender in range(50_000):
-        traffic.admits(message(str(sender)), NOW)
-    assert len(traffic._counts) == 20_000
+        gate.admit(message(str(sender), bot=True), NOW)
+    assert len(gate._counts) == 20_000
 
 
-def test_two_machines_do_not_answer_each_other_forever() -> None:
-    traffic, one = Traffic(LimitsConfig()), message("robot", channel="mail")
-    assert [traffic.goes_on(one, "untrusted", NOW + n) for n in range(12)] == [True] * 10 + [
-        False
-    ] * 2
-    assert traffic.goes_on(one, "user", NOW + 20), "a person is always answered"
-    assert traffic.goes_on(one, "untrusted", NOW + 21), "and breaks the row"
+def test_two_machines_do_not_answer_each_other_forever(facts: Mailbox) -> None:
+    gate, one = gate_of(facts), message("2", forwarded=True)
+    admitted = [gate.admit(one, NOW + n).refused for n in range(12)]
+    assert admitted == [""] * 10 + ["alone"] * 2
+    assert gate.admit(message("2"), NOW + 20).role, "a person is always answered"
+    assert gate.admit(one, NOW + 21).role, "and breaks the row"
     for n in range(20):
-        traffic.goes_on(one, "untrusted", NOW + 22 + n)
-    assert traffic.goes_on(one, "untrusted", NOW + 3_700), "a webhook is answered the next hour"
+        gate.admit(one, NOW + 100 + n)
+    assert not gate.admit(one, NOW + 200).role
+    assert gate.admit(one, NOW + 3_800).role, "a webhook is answered the next hour"
 
 
-def test_refusals_are_audited_and_not_without_end(caplog: pytest.LogCaptureFixture) -> None:
-    traffic = Traffic(LimitsConfig())
+def test_refusals_are_audited_and_not_without_end(
+    facts: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = gate_of(facts)
     with caplog.at_level(logging.INFO, "wick_graph.audit"):
         for _ in range(5):
-            traffic.note_refusal(message("9"), "unknown", NOW)
+            gate.admit(message("9", group=True), NOW)
         assert [r.getMessage() for r in caplog.records] == [
             "gateway.refused {'channel': 'telegram', 'chat_id': '9', 'sender': '9', "
             "'why': 'unknown'}"
         ]
         for sender in range(500):
-            traffic.note_refusal(message(f"s{sender}"), "unknown", NOW)
+            gate.admit(message(f"s{sender}", group=True), NOW)
         assert len(caplog.records) == 60
-        traffic.note_refusal(message("9"), "unknown", NOW + 61)
+        gate.admit(message("9", group=True), NOW + 61)
         assert len(caplog.records) == 61
 
 
 def test_a_budget_is_for_a_sender_and_a_day(facts: Mailbox) -> None:
-    limits = LimitsConfig(turns_per_day=2, tokens_per_day=100)
+    gate, tomorrow = gate_of(facts, turns_per_day=2, tokens_per_day=100), NOW + 86_400
 
-    def over(sender: str = "2", day: str = "2027-01-15", role: Any = "user") -> str:
-        return over_limit(limits, facts, "telegram", sender, day, role)
+    def over(sender: str = "2", now: float = NOW) -> str:
+        return gate.admit(message(sender), now).reply
 
-    note_spent(facts, "telegram", "2", "2027-01-15", turns=1, tokens=40)
-    assert over() == ""
-    note_spent(facts, "telegram", "2", "2027-01-15", turns=1)
+    for sender in ("1", "2"):
+        gate.note_turn(message(sender), 40, NOW)
+        gate.note_turn(message(sender), 0, NOW)
     assert over() == "Your 2 messages of today are used up; write again tomorrow."
-    assert (over("3"), over(day="2027-01-16"), over(role="owner")) == ("", "", "")
-    note_spent(facts, "telegram", "2", "2027-01-16", turns=1, tokens=100)
-    assert over(day="2027-01-16").startswith("Your 100 tokens")
-    assert over_limit(LimitsConfig(), facts, "telegram", "2", "2027-01-16", "user") == ""
-    assert len(facts.facts("spent/")) == 1
+    assert gate.admit(message("2"), NOW).refused == "limit"
+    assert (over("1"), over(now=tomorrow)) == ("", ""), "the owner is not limited"
+    gate.note_turn(message("2"), 100, tomorrow)
+    assert over(now=tomorrow).startswith("Your 100 tokens")
+    assert gate_of(facts).admit(message("2"), tomorrow).role == "user"
+    assert len(facts.facts("spent/")) == 2
 
 
 # --- roles ---------------------------------------------------------------------------------------

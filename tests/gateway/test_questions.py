@@ -214,15 +214,17 @@ def test_a_decision_whose_process_died_still_counts(world: World) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("approve ABC", "/approve", "/approve A B", "please /approve ABC", "/approved ABC"),
-        *("/approve " + "A" * 65, "/APPROVE ABC", "", "/deny\x00ABC", "hello"),
+        *("approve ABC", "/approve", "please /approve ABC", "/approved ABC"),
+        *("", "/deny\x00ABC", "hello"),
     ],
 )
 def test_other_texts_are_ordinary_messages(world: World, text: str) -> None:
     assert decision(said(text), "owner", world.facts, NOW) is None
 
 
-@pytest.mark.parametrize("code", ["ÄÄ", "\udc80", "%", "_", "*", "AAAAAAAAAAAA"])
+@pytest.mark.parametrize(
+    "code", ["ÄÄ", "\udc80", "%", "_", "*", "AAAAAAAAAAAA", "A B", "A" * 65, "A" * 10_000]
+)
 def test_odd_codes_are_no_codes(world: World, code: str) -> None:
     world.start()
     made = decision(said(f"/approve {code}"), "owner", world.facts, NOW)

@@ -190,7 +190,7 @@ def run(saver: SqlSaver, clock: Clock, **given: Any) -> None:
 
 
 def test_a_job_becomes_a_message_to_the_owners_last_chat(saver: SqlSaver) -> None:
-    saver.mailbox.put_fact("last-chat", {"channel": "telegram", "chat_id": "7"})
+    saver.mailbox.put_fact("last-chat", "telegram:7")
     clock = Clock(NOON)
     clock.end = NOON + 3 * 3600
     run(saver, clock, jobs={"j": CronConfig(text="Look", every=7200, agent="clerk")})
@@ -475,9 +475,9 @@ def test_processes_that_start_again_and_again_beat_once(saver: SqlSaver, tmp_pat
 
 def test_a_chat_that_changes_gets_the_next_beat(saver: SqlSaver, tmp_path: Path) -> None:
     (tmp_path / "HEARTBEAT.md").write_text("look", encoding="utf-8")
-    saver.mailbox.put_fact("last-chat", {"channel": "telegram", "chat_id": "7"})
+    saver.mailbox.put_fact("last-chat", "telegram:7")
     beating(saver, tmp_path, 0.1)
-    saver.mailbox.put_fact("last-chat", {"channel": "discord", "chat_id": "8"})
+    saver.mailbox.put_fact("last-chat", "discord:8")
     beats = beating(saver, tmp_path, 0.1, start=NOON + 1800)
     assert [one.chat_id for one in beats] == ["telegram:7", "discord:8"]
 

@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from wick_graph.engine.result import checked_thread_id
-from wick_graph.gateway.messages import InboundMessage
-from wick_graph.gateway.sessions import Sessions, command_of, thread_of
+from wick_graph.gateway.messages import InboundMessage, Sessions, command_of, thread_of
 from wick_graph.store import SqlSaver
 
 ODD = [
@@ -42,12 +41,12 @@ def test_a_key_that_looks_like_the_thread_of_another_gets_its_own() -> None:
 async def test_a_new_conversation_of_one_chat_is_of_no_other() -> None:
     """A sender may choose a chat id that looks like the renewed thread of another chat."""
     with SqlSaver.from_url("sqlite://") as saver:
-        sessions = Sessions(saver.mailbox)
+        sessions, other = Sessions(saver.mailbox), Sessions(saver.mailbox)
+        assert await other.thread("hook:a") == "hook:a"
         renewed = await sessions.renew("hook:a", "1")
         assert await sessions.renew("hook:a", "1") == renewed, "the same message, after a crash"
         assert await sessions.thread(renewed) != renewed
-        again = await Sessions(saver.mailbox).thread("hook:a")
-        assert again == renewed
+        assert await other.thread("hook:a") == renewed, "other processes see it too"
 
 
 @pytest.mark.parametrize(

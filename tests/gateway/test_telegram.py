@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiogram.types import Update
 
 from tests.gateway.channel_parts import LONG, Inbox, Sleeps, back_off, everything
 from tests.gateway.fake_telegram import (
@@ -23,9 +22,10 @@ from tests.gateway.fake_telegram import (
 )
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import ConfigError, DeliveryError, RefusedError, StorageError, ToolError
+from wick_graph.gateway.channels import connected
 from wick_graph.gateway.channels.connected import STALLED
 from wick_graph.gateway.channels.protocol import Channel
-from wick_graph.gateway.channels.telegram import TelegramChannel, as_html, incoming
+from wick_graph.gateway.channels.telegram import POLL, TelegramChannel, as_html, incoming
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 
 
@@ -115,12 +115,11 @@ async def test_nothing_is_confirmed_before_the_message_is_stored(desk: Desk) -> 
     await desk.sleeps.end(back_off)
     assert (await desk.inbox.next()).content == "one"
     assert (await desk.inbox.next()).content == "two"
-    assert await desk.settled(4) == [None, None, None, first + 2]
-    assert desk.sleeps.asked.count(2.0) == 1
+    assert await desk.settled(2) == [None, first + 2]
     await desk.well()
 
 
-async def test_what_was_stored_of_a_batch_is_confirmed_although_the_next_was_not(
+async def test_what_was_stored_of_a_batch_is_not_stored_again_although_the_next_was_not(
     desk: Desk,
 ) -> None:
     polled = asyncio.Event()
@@ -132,10 +131,10 @@ async def test_what_was_stored_of_a_batch_is_confirmed_although_the_next_was_not
 
     desk.inbox.before = once
     desk.fake.waiting.append({"update_id": 900, "message": message_of(7, 7, 1, text="a")})
-    desk.fake.put(message=message_of(7, 7, 2, text="b"))
+    number = desk.fake.put(message=message_of(7, 7, 2, text="b"))
     await desk.sleeps.end(back_off)
     assert [(await desk.inbox.next()).content for _ in "ab"] == ["a", "b"]
-    assert (await desk.settled(3))[1] == 901
+    assert await desk.settled(2) == [None, number + 1]
 
 
 async def test_a_kill_between_storing_and_confirming_brings_the_message_again(
@@ -179,17 +178,20 @@ async def test_a_webhook_on_the_token_is_said(desk: Desk) -> None:
     assert "remove the webhook" in await desk.sick()
 
 
-async def test_a_stalled_poll_is_noticed_and_asked_again(desk: Desk) -> None:
-    assert STALLED <= 90
-    desk.fake.hung = True
-    await desk.settled(1)
-    assert await desk.sleeps.end(lambda s: s == STALLED) == STALLED
-    assert "has not answered a poll" in await desk.sick()
-    assert await desk.sleeps.end(back_off) == 0
-    desk.fake.resume()
-    desk.fake.say("after")
-    assert (await desk.inbox.next()).content == "after"
-    await desk.well()
+async def test_a_stalled_poll_is_noticed_and_asked_again(
+    fake: FakeTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert POLL < STALLED <= 90
+    monkeypatch.setattr(connected, "STALLED", 0.05)
+    fake.hung = True
+    async with desk_of(fake) as desk:
+        assert "does not answer in time" in await desk.sick()
+        monkeypatch.undo()
+        fake.resume()
+        assert await desk.sleeps.end(back_off) == 2
+        fake.say("after")
+        assert (await desk.inbox.next()).content == "after"
+        await desk.well()
 
 
 async def test_it_waits_as_long_as_telegram_asks(desk: Desk) -> None:
@@ -248,7 +250,7 @@ async def test_it_stops_at_once_while_a_poll_hangs(fake: FakeTelegram) -> None:
 
 
 def read(**update: Any) -> InboundMessage:
-    made = incoming(Update.model_validate({"update_id": 5, **update}), "telegram", "wick_bot")
+    made = incoming({"update_id": 5, **update}, "telegram", "wick_bot")
     assert made is not None
     return made
 
@@ -271,7 +273,6 @@ def test_a_renamed_person_is_the_same_sender() -> None:
 def test_forwarded_messages_say_so(origin: dict[str, Any]) -> None:
     got = read(message=message_of(7, 7, 1, text="do it", forward_origin=origin))
     assert got.metadata["forwarded"] is True
-    assert got.metadata["forward_origin"] == origin["type"]
     assert got.sender_id == "7"
 
 
@@ -336,7 +337,7 @@ def test_commands_to_this_bot_lose_its_name() -> None:
 def test_notices_and_empty_updates_bring_nothing() -> None:
     joined = message_of(7, -7, 1, new_chat_members=[])
     for update in ({"message": joined}, {"poll_answer": None}, {}):
-        assert incoming(Update.model_validate({"update_id": 1, **update}), "t") is None
+        assert incoming({"update_id": 1, **update}, "t") is None
 
 
 def test_what_is_neither_text_nor_file_is_described() -> None:
@@ -355,14 +356,13 @@ def test_what_a_message_carries_is_listed_with_safe_names() -> None:
     assert got.content == "see"
     assert got.media == ()
     assert got.metadata["attachments"] == [
-        {"id": "D", "kind": "document", "name": "x.pdf", "size": 9, "type": "application/pdf"}
+        {"id": "D", "name": "x.pdf", "size": 9, "type": "application/pdf"}
     ]
     sizes = [
         {"file_id": f"P{w}", "file_unique_id": "p", "width": w, "height": w} for w in (90, 800, 320)
     ]
-    photo = read(message=message_of(7, 7, 1, photo=sizes, media_group_id="a1"))
+    photo = read(message=message_of(7, 7, 1, photo=sizes))
     assert photo.content == ""
-    assert photo.metadata["album"] == "a1"
     assert [one["id"] for one in photo.metadata["attachments"]] == ["P800"]
 
 
@@ -555,11 +555,11 @@ async def test_a_missing_file_is_refused_before_a_call(desk: Desk, tmp_path: Pat
 
 
 def attachment(name: str = "x.pdf", **more: Any) -> dict[str, Any]:
-    return {"id": "F", "kind": "document", "name": name, "size": 4, "type": "", **more}
+    return {"id": "F", "name": name, "size": 4, "type": "", **more}
 
 
 def names_in(folder: Path) -> list[str]:
-    return [one.name for one in folder.iterdir()]
+    return [one.name for one in folder.glob("*")]
 
 
 ODD_NAMES = (

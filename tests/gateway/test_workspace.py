@@ -42,7 +42,7 @@ class Talk:
         self.memories = Memories(folder, scope, "Europe/Berlin", self.clock)
         self.model = ScriptedModel([*steps, *["ok"] * 9], cursor="fifo")
         hook = WorkspaceHook(
-            self.memories, **{k: options.pop(k) for k in ("may_use", "summary") if k in options}
+            self.memories, **{k: options.pop(k) for k in ("may_use",) if k in options}
         )
         options["hooks"] = [*options.get("hooks", ()), hook]
         options.setdefault("tools", [ping, ask])
@@ -278,20 +278,18 @@ def test_tools_that_a_conversation_may_not_use_are_not_named(tmp_path: Path) -> 
 
 
 def test_with_a_summarization_hook_the_summary_is_not_repeated(tmp_path: Path) -> None:
-    for options, where in (({"hooks": [SummarizationHook()]}, "message"), ({"summary": True}, "")):
-        talk = Talk(tmp_path, **options)
-        old = [HumanMessage("old question", id="a"), AIMessage("old answer", id="b")]
-        thread: Any = {"configurable": {"thread_id": "t"}}
-        talk.say("first", thread="t")
-        talk.agent.graph.update_state(
-            thread, {"messages": old, "summary": {"text": "THE SUMMARY", "upto": "b"}}
-        )
-        prompt = talk.say("next", thread="t")
-        sent = [m.text for m in talk.model.calls[-1].messages[1:]]
-        assert "".join([prompt, *sent]).count("THE SUMMARY") == 1
-        assert ("THE SUMMARY" in prompt) is not bool(where)
-        assert not any("old" in one for one in sent)
-        assert sent[-1] == "next"
+    talk = Talk(tmp_path, hooks=[SummarizationHook()])
+    old = [HumanMessage("old question", id="a"), AIMessage("old answer", id="b")]
+    thread: Any = {"configurable": {"thread_id": "t"}}
+    talk.say("first", thread="t")
+    talk.agent.graph.update_state(
+        thread, {"messages": old, "summary": {"text": "THE SUMMARY", "upto": "b"}}
+    )
+    prompt = talk.say("next", thread="t")
+    sent = [m.text for m in talk.model.calls[-1].messages[1:]]
+    assert "".join([prompt, *sent]).count("THE SUMMARY") == 1
+    assert not any("old" in one for one in sent)
+    assert sent[-1] == "next"
 
 
 def file_of(folder: Path, agent: str) -> Any:

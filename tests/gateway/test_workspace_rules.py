@@ -170,7 +170,6 @@ def test_commands_behind_mounts_find_an_empty_folder(
         fs.exec("echo x > memory/x; rm -rf memory .people; mkdir -p memory; echo y > memory/y")
     assert MemoryStore(ws).read_long_term() == CANARY
     assert sorted(one.name for one in (ws / "memory").iterdir()) == [
-        ".lock",
         "202603",
         "MEMORY.md",
     ]

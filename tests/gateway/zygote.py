@@ -1,7 +1,7 @@
 """Gateways to be killed: each is forked from a process that has loaded what it needs.
 
-`python -m tests.gateway.zygote FOLDER`: a line on the input starts one; its number is printed, and
-an empty line when it has ended.
+`python -m tests.gateway.zygote FILE`, a configuration: a line on the input starts one; its number
+is printed, and an empty line when it has ended.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from wick_graph.cli.gateway import _serve
+from wick_graph.cli.gateway import serve
 from wick_graph.config import load_config
 from wick_graph.gateway.channels import http, telegram
 from wick_graph.gateway.gateway import Gateway
@@ -21,13 +21,13 @@ from wick_graph.gateway.gateway import Gateway
 _ = Gateway, http, telegram  # with all that they load
 
 
-def main(folder: Path) -> None:
+def main(file: Path) -> None:
     gc.freeze()
     for _ in sys.stdin:
         pid = os.fork()
         if pid == 0:
             try:
-                asyncio.run(_serve(load_config(folder / "agents.yaml"), None, chat=False))
+                asyncio.run(serve(load_config(file)))
             except BaseException:
                 traceback.print_exc()
             finally:

@@ -19,8 +19,7 @@ from tests.conftest_langgraph import _checkpointer_sqlite, _checkpointer_sqlite_
 from wick_graph.store import Keys, SqlSaver
 
 PEER = "theirs"
-STORES = os.environ["WICK_LANGGRAPH_STORES"].split(",")
-PARAMETERS = [PEER, *(f"ours_{store}" for store in STORES)]
+PARAMETERS = os.environ["WICK_LANGGRAPH_SAVERS"].split(",")
 
 _spec = importlib.util.spec_from_file_location("_postgres", os.environ["WICK_POSTGRES_FIXTURES"])
 assert _spec is not None

@@ -1,7 +1,8 @@
 """Run LangGraph's own tests with `SqlSaver`, and name every test that fails only with ours.
 
-The tests come from the source distribution of the installed version, by pip. A difference that
-`differences.yaml` does not name fails the run, and so does one that it names and that is gone.
+The tests come from the source distribution of the installed version, by pip. LangGraph's saver runs
+those that fail with ours. A difference that `differences.yaml` does not name fails the run, and so
+does one that it names and that is gone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent.parent
 STORES: Final = ("sqlite", "postgres", "encrypted")
 PEER: Final = "theirs"
+OURS: Final = "ours_"
 FILES: Final = (
     "test_pregel*.py",
     "test_time_travel*.py",
@@ -45,6 +47,7 @@ UNUSED: Final = (
 """Plugins that these tests do not know; most of them take a second to load, in each process."""
 Outcomes = dict[str, dict[str, tuple[str, str]]]
 """Per test, what each saver made of it: `passed`, `failed` or `skipped`, and the report."""
+_UNKNOWN: Final = ("missing", "it was not run")
 
 
 def unpacked(version: str) -> Path:
@@ -69,9 +72,9 @@ def unpacked(version: str) -> Path:
 
 
 def run(
-    folder: Path, stores: list[str], workers: str, more: list[str], only: Collection[str] = ()
+    folder: Path, savers: list[str], workers: str, more: list[str], only: Collection[str] = ()
 ) -> Outcomes:
-    """Run the tests, or `only` these, with LangGraph's saver and with ours; return the outcomes."""
+    """Run the tests, or `only` these, with some savers; return the outcomes."""
     found = sorted({file for pattern in FILES for file in (folder / "tests").glob(pattern)})
     names = [f"tests/{name}" for name in only] or [str(file) for file in found]
     with tempfile.TemporaryDirectory() as results:
@@ -79,7 +82,7 @@ def run(
             **os.environ,
             "NO_DOCKER": "true",
             "LANGSMITH_TRACING": "false",
-            "WICK_LANGGRAPH_STORES": ",".join(stores),
+            "WICK_LANGGRAPH_SAVERS": ",".join(savers),
             "WICK_LANGGRAPH_OUTCOMES": results,
             "WICK_POSTGRES_FIXTURES": str(ROOT / "tests/support/postgres.py"),
         }
@@ -107,12 +110,11 @@ def _read(results: Path) -> Outcomes:
 
 def differences(outcomes: Outcomes, store: str) -> dict[str, str]:
     """Return the tests that LangGraph's saver passes and ours does not, with the report."""
-    unknown = ("missing", "it was not run")
-    ours = {name: by_saver.get(f"ours_{store}", unknown) for name, by_saver in outcomes.items()}
     return {
-        name: ours[name][1]
+        name: by_saver.get(OURS + store, _UNKNOWN)[1]
         for name, by_saver in outcomes.items()
-        if by_saver.get(PEER, unknown)[0] == "passed" and ours[name][0] != "passed"
+        if by_saver.get(PEER, _UNKNOWN)[0] == "passed"
+        and by_saver.get(OURS + store, _UNKNOWN)[0] != "passed"
     }
 
 
@@ -137,36 +139,39 @@ def main(arguments: list[str] | None = None) -> int:
     stores = known.stores.split(",")
     version = importlib.metadata.version("langgraph")
     folder = unpacked(version)
-    outcomes = run(folder, stores, known.workers, more)
+    savers = [OURS + store for store in stores]
+    outcomes = run(folder, savers, known.workers, more)
     allowed = yaml.safe_load((HERE / "differences.yaml").read_text(encoding="utf-8")) or {}
     if more:  # some of the tests: what was not run cannot be missing
         allowed = {name: why for name, why in allowed.items() if name in outcomes}
-    outcomes.update(_again(folder, stores, outcomes, allowed))
+    outcomes.update(_again(folder, savers, outcomes))
     bad = 0
     for store in stores:
         found = differences(outcomes, store)
         wrong = judged(found, allowed, set(outcomes))
         bad += len(wrong)
         print(*(_brief(one) if known.brief else one for one in wrong), sep="\n")
-        passed = sum(by.get(f"ours_{store}", ("",))[0] == "passed" for by in outcomes.values())
-        theirs = sum(by.get(PEER, ("",))[0] == "passed" for by in outcomes.values())
+        passed = sum(by.get(OURS + store, _UNKNOWN)[0] == "passed" for by in outcomes.values())
+        both = len(outcomes) - passed - len(found)
         print(
-            f"langgraph {version}, {store}: {passed} of {len(outcomes)} tests pass "
-            f"({theirs} with LangGraph's saver); {len(found)} differ, {len(wrong)} unexplained"
+            f"langgraph {version}, {store}: {passed} of {len(outcomes)} tests pass; {both} fail "
+            f"with LangGraph's saver too, {len(found)} differ, {len(wrong)} unexplained"
         )
     return 1 if bad else 0
 
 
-def _again(
-    folder: Path, stores: list[str], outcomes: Outcomes, allowed: dict[str, str]
-) -> Outcomes:
-    """Run what differs once more, one test at a time: some of LangGraph's tests measure time."""
-    found = {name for store in stores for name in differences(outcomes, store)} - allowed.keys()
-    if not found:
+def _again(folder: Path, savers: list[str], outcomes: Outcomes) -> Outcomes:
+    """Run what fails with ours once more, alone, and with LangGraph's: some tests measure time."""
+    failed = {
+        name
+        for name, by_saver in outcomes.items()
+        if any(by_saver.get(saver, _UNKNOWN)[0] != "passed" for saver in savers)
+    }
+    if not failed:
         return {}
-    print("again, alone:", *sorted(found))
-    functions = sorted({name.split("[")[0] for name in found})
-    return run(folder, stores, "0", [], functions)
+    print("again, alone:", *sorted(failed))
+    functions = sorted({name.split("[")[0] for name in failed})
+    return run(folder, [PEER, *savers], "0", [], functions)
 
 
 def _brief(text: str) -> str:

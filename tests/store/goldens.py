@@ -178,22 +178,26 @@ def content(saver: SqlSaver) -> dict[str, Any]:
     found = sorted(saver.threads.list(), key=lambda info: info.thread_id)
     box = saver.mailbox
     mail = {
-        "inbox": [_mail(one) for one in box.inbox()],
-        "outbox": [_mail(one) for one in box.outbox()],
+        "inbox": [_mail(one, _IN) for one in box.inbox()],
+        "outbox": [_mail(one, _OUT) for one in box.outbox()],
         "facts": data(box.facts("")),
     }
     held = {info.thread_id: _thread(saver, info) for info in found}
     return {**held, "(mailbox)": mail} if any(mail.values()) else held
 
 
-_OF_MAIL = (
-    *("key", "chat", "state", "tries", "received", "due", "created", "message", "native", "error"),
-)
-"""What the columns hold; other fields are of the process that reads."""
+_IN = {"key": "key", "chat": "chat", "state": "state", "tries": "tries", "received": "at"}
+
+_OUT = {
+    **{"key": "key", "chat": "chat", "state": "state", "tries": "tries", "created": "at"},
+    **{"due": "due", "native": "native", "error": "error"},
+}
+"""What the columns hold, with the field of it; other fields are of the process that reads."""
 
 
-def _mail(message: Any) -> Any:
-    return data({name: getattr(message, name) for name in _OF_MAIL if hasattr(message, name)})
+def _mail(message: Any, columns: dict[str, str]) -> Any:
+    held = {name: getattr(message, field) for name, field in columns.items()}
+    return data({**held, "message": message.message})
 
 
 def _thread(saver: SqlSaver, info: Any) -> dict[str, Any]:

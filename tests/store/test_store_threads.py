@@ -172,6 +172,48 @@ def test_a_deletion_that_was_cut_short_is_finished(
     assert not any(counts().values())
 
 
+def test_many_threads_go_together_and_leave_what_stays_whole(
+    saver: SqlSaver, clock: Clock, counts: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than one transaction marks, more than one removes, and each is cut short once."""
+    monkeypatch.setattr("wick_graph.store.threads._MARKED", 7)
+    monkeypatch.setattr("wick_graph.store.cleanup._TOGETHER", 4)
+    monkeypatch.setattr("wick_graph.store.cleanup.BATCH", 30)
+    names = [f"t{number:02}" for number in range(20)]
+    for name in names:
+        run(saver, name)
+    kept = names[3::5]
+    before = {name: saver.get_tuple(config(name)) for name in kept}
+    for name in kept:
+        saver.threads.pin(name)
+    clock.forward(70)
+    gone, cut, writing = [], 0, saver._core.writing
+
+    def cut_short(*args: object, **options: object) -> object:
+        nonlocal cut
+        cut += 1
+        if cut % 6 == 0:
+            raise KeyboardInterrupt
+        return writing(*args, **options)
+
+    monkeypatch.setattr(saver._core, "writing", cut_short)
+    while len(saver.threads.list()) > len(kept):
+        with contextlib.suppress(KeyboardInterrupt):
+            gone += saver.sweep()
+    monkeypatch.setattr(saver._core, "writing", writing)
+    saver.sweep()
+    assert cut > 12
+    assert set(gone) <= set(names) - set(kept)
+    assert {one.thread_id for one in saver.threads.list()} == set(kept)
+    for name in kept:
+        found = saver.get_tuple(config(name))
+        assert found is not None
+        assert found.checkpoint == before[name].checkpoint
+        saver.delete_thread(name)
+    assert_no_orphans(saver)
+    assert not any(counts().values())
+
+
 def test_the_sweeper_sweeps_in_the_background(saver: SqlSaver, clock: Clock) -> None:
     run(saver)
     clock.forward(70)

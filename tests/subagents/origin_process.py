@@ -17,8 +17,8 @@ from typing import Any
 from tests.gateway.mailing import finder
 from tests.subagents.process import call, effects
 from wick_graph import Agent, tool
-from wick_graph.gateway.announcements import TaskWatch
 from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.turns import TaskWatch
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent, delegation
 from wick_graph.subagents.background import TaskEnd

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from wick_graph.cli import output, watch
-from wick_graph.cli.gateway import SESSION, converse, refuse_with_session
+from wick_graph.cli.gateway import SESSION, converse
 from wick_graph.cli.run import THREAD, Turns, Where, has_own_store, lasts, say_notices
 from wick_graph.cli.select import (
     DEFAULT_FILE,
@@ -80,8 +80,8 @@ def chat(
     if not (watch.can_ask() and output.is_terminal(sys.stdout)):
         raise ConfigError('wick chat needs a terminal; elsewhere use wick run "…"')
     if session is not None:
-        refuse_with_session(agent, thread)
-        converse(config, session, None, model=model, trust=trust)
+        beside = {"an agent": agent, "--thread": thread}
+        converse(config, session, None, model=model, trust=trust, beside=beside)
         return
     thread_id = checked_thread_id(thread)
     named = take_target(agent)

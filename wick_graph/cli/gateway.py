@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -23,10 +22,7 @@ if TYPE_CHECKING:
     from wick_graph.config import AgentsFile
     from wick_graph.gateway.gateway import Gateway
     from wick_graph.gateway.messages import OutboundMessage
-    from wick_graph.store import SqlSaver
-    from wick_graph.store.mailbox import Mailbox
-
-ResultT = TypeVar("ResultT")
+    from wick_graph.store.mailbox import Mailbox, Row
 
 app = typer.Typer(
     name="gateway",
@@ -41,13 +37,9 @@ SESSION: Final[Any] = typer.Option(
     help="Write in this session of the gateway, such as telegram:42, as the owner.",
 )
 
-_CHAT: Final[Any] = typer.Option("--chat", help="Chat in this terminal too, as the owner.")
-
 _DEMO: Final[Any] = typer.Option(
     "--demo", help="Show a chat, a heartbeat, a job and a task, without an account or a file."
 )
-
-_MOST: Final[Any] = typer.Option("--limit", "-n", min=1, max=10_000, help="The most to list.")
 
 
 # --- Run it.
@@ -56,7 +48,6 @@ _MOST: Final[Any] = typer.Option("--limit", "-n", min=1, max=10_000, help="The m
 @app.command("run")
 def run(
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
-    chat: Annotated[bool, _CHAT] = False,
     demo: Annotated[bool, _DEMO] = False,
     model: Annotated[str | None, output.MODEL] = None,
     trust: Annotated[bool, output.TRUST] = False,
@@ -66,27 +57,27 @@ def run(
 
     Messages that a crash left open are answered first.
     """
-    if demo:
-        with tempfile.TemporaryDirectory(prefix="wick-demo-") as folder:
-            asyncio.run(_demonstrate(Path(folder)))
-        return
-    file = trusted_file(config, trust=trust)
-    if not (file.channels or chat):
-        raise ConfigError(
-            "no channel is configured; add channels: to the file, chat in this terminal with "
-            "--chat, or see a demonstration with --demo"
-        )
-    asyncio.run(_serve(file, model, chat=chat))
+    with output.terminable():
+        if demo:
+            with tempfile.TemporaryDirectory(prefix="wick-demo-") as folder:
+                asyncio.run(_demonstrate(Path(folder)))
+            return
+        file = trusted_file(config, trust=trust)
+        if not file.channels:
+            raise ConfigError(
+                "no channel is configured; add channels: to the file, or see a demonstration with "
+                "--demo"
+            )
+        asyncio.run(serve(file, model))
 
 
-async def _serve(file: AgentsFile, model: str | None, *, chat: bool) -> None:
-    terminal = _Terminal() if chat else None
-    made = _gateway()(file, model=model, more=[terminal.channel] if terminal else [])
-    end = _ended()
+async def serve(file: AgentsFile, model: str | None = None) -> None:
+    """Run the gateway of a file until the task is cancelled."""
+    made = _gateway()(file, model=model)
     async with made.running():
         names = ", ".join(made.channels)
         output.say(f"the gateway answers on {names}; Ctrl-C ends it", dim=True)
-        await (terminal.talk(end) if terminal else end.wait())
+        await _until_stopped(asyncio.Event().wait())
 
 
 def _gateway() -> type[Gateway]:
@@ -102,18 +93,10 @@ def _gateway() -> type[Gateway]:
     return Gateway
 
 
-def _ended() -> asyncio.Event:
-    """Return an event that SIGTERM and Ctrl-C set; a second signal acts at once."""
-    end, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def stop(number: signal.Signals) -> None:
-        end.set()
-        loop.remove_signal_handler(number)
-
-    with suppress(NotImplementedError, RuntimeError):  # no signals there, or not the main thread
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop, number)
-    return end
+async def _until_stopped(work: Awaitable[Any]) -> None:
+    """Wait for some work, or Ctrl-C or SIGTERM; a second signal acts at once."""
+    with suppress(asyncio.CancelledError):  # `asyncio.run` cancels its task at a signal
+        await work
 
 
 # --- The terminal as a channel.
@@ -132,10 +115,23 @@ class _Terminal:
         output.print_line(output.safe(message.content))
         self.shown.put_nowait(message)
 
-    async def talk(self, end: asyncio.Event) -> None:
-        """Hand over lines until the input ends, or an event."""
-        lines = _lines(asyncio.get_running_loop())
-        while (text := await _before(end, lines.get())) is not None:
+    async def talk(self) -> None:
+        """Hand over lines until the input ends."""
+        lines: asyncio.Queue[str | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def put(text: str | None) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(lines.put_nowait, text)
+
+        def read_lines() -> None:
+            with suppress(EOFError, KeyboardInterrupt):
+                while True:
+                    put(watch.line("") if watch.can_ask() else input())
+            put(None)
+
+        threading.Thread(target=read_lines, name="wick-lines", daemon=True).start()
+        while (text := await lines.get()) is not None:
             if text.strip():
                 await self.channel.ask(text)
 
@@ -146,43 +142,22 @@ class _Terminal:
             continue
 
 
-async def _before(end: asyncio.Event, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
-    """Return what some work gives; None if an event comes first."""
-    doing, ending = asyncio.create_task(work), asyncio.create_task(end.wait())
-    await asyncio.wait({doing, ending}, return_when=asyncio.FIRST_COMPLETED)
-    ending.cancel()
-    if doing.done():
-        return doing.result()
-    doing.cancel()
-    return None
-
-
-def _lines(loop: asyncio.AbstractEventLoop) -> asyncio.Queue[str | None]:
-    """Return a queue that gets each line of the input, and None at its end."""
-    queue: asyncio.Queue[str | None] = asyncio.Queue()
-
-    def put(text: str | None) -> None:
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(queue.put_nowait, text)
-
-    def read_lines() -> None:
-        with suppress(EOFError, KeyboardInterrupt):
-            while True:
-                put(watch.line("") if watch.can_ask() else input())
-        put(None)
-
-    threading.Thread(target=read_lines, name="wick-lines", daemon=True).start()
-    return queue
-
-
 def converse(
-    config: Path, session: str, text: str | None, *, model: str | None, trust: bool
+    config: Path,
+    session: str,
+    text: str | None,
+    *,
+    model: str | None,
+    trust: bool,
+    beside: Mapping[str, Any],
 ) -> None:
     """Send a text in a session and print the answer; without a text, chat until the input ends.
 
     Raises:
-        ConfigError: The session key is not valid.
+        ConfigError: The key is not valid, or what a session decides itself is given beside it.
     """
+    if wrong := next((name for name, value in beside.items() if value), ""):
+        raise ConfigError(f"--session does not go with {wrong}; leave one of them out")
     if not session.strip() or len(session) > 4096 or "\0" in session:
         raise ConfigError("--session needs the key of a session, such as telegram:42")
     file = trusted_file(config, trust=trust)
@@ -190,26 +165,15 @@ def converse(
     async def work() -> None:
         terminal = _Terminal(session)
         made = _gateway()(file, channels={"cli": terminal.channel}, model=model, alone=session)
-        end = _ended()
         async with made.running():
-            if text is None:
-                output.say(f"session {session}; /help lists the commands", dim=True)
-                await terminal.talk(end)
+            if text is not None:
+                await terminal.ask(text)
                 return
-            await _before(end, terminal.ask(text))
+            output.say(f"session {session}; /help lists the commands", dim=True)
+            await _until_stopped(terminal.talk())
 
-    asyncio.run(work())
-
-
-def refuse_with_session(agent: str | None, thread: str | None, *, as_json: bool = False) -> None:
-    """Refuse what a session decides itself.
-
-    Raises:
-        ConfigError: An agent, a thread or a form is named beside the session.
-    """
-    named = {"an agent": agent, "--thread": thread, "--json": as_json}
-    if wrong := next((name for name, value in named.items() if value), ""):
-        raise ConfigError(f"--session does not go with {wrong}; leave one of them out")
+    with output.terminable():
+        asyncio.run(work())
 
 
 # --- The demonstration.
@@ -254,7 +218,6 @@ async def _demonstrate(folder: Path) -> None:
     (folder / "workspace" / "HEARTBEAT.md").write_text(beat, encoding="utf-8")
     terminal = _Terminal()
     made = _gateway()(load_config(file), channels={"cli": terminal.channel})
-    end = _ended()
     async with made.running():
         seen = ""
         for text, about, wanted in _DEMO_STEPS:
@@ -265,10 +228,34 @@ async def _demonstrate(folder: Path) -> None:
                 seen += (await terminal.shown.get()).content
         if watch.can_ask():
             output.say("now write to it yourself; Ctrl-D ends", dim=True)
-            await terminal.talk(end)
+            await _until_stopped(terminal.talk())
 
 
 # --- Look at it.
+
+
+@contextmanager
+def _mailbox(config: Path) -> Iterator[Mailbox]:
+    _gateway()
+    with opened(config, make=True) as store:
+        assert store is not None  # it is made
+        yield store.mailbox
+
+
+def _show(found: Sequence[dict[str, Any]], columns: str, *, as_json: bool, none: str) -> None:
+    """Print what was found: as JSON, or some of it as a table."""
+    if as_json:
+        output.print_json(found)
+    elif not found:
+        output.print_line(none)
+    else:
+        names = columns.split()
+        rows = [[output.shorten(str(one[name]), 60) for name in names] for one in found]
+        output.table([name.upper() for name in names], rows)
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")
 
 
 @app.command("status")
@@ -278,38 +265,35 @@ def status(
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Show the gateways that run, their channels, and what waits."""
-
-    def look(store: SqlSaver) -> dict[str, Any]:
-        box, now = store.mailbox, time.time()
+    with _mailbox(config) as box:
         from wick_graph.gateway.people import asking, paired
 
-        return {
-            "running": [
-                {"process": name, "channels": about.get("channels") or {}}
-                for name, about in box.alive().items()
-            ],
-            **box.counts(),
+        alive, boxes = box.alive(), box.counts()
+        running = [
+            {"process": name, "channels": about.get("channels") or {}}
+            for name, about in alive.items()
+        ]
+        waits = {
             "questions": len(box.facts("ask/")),
-            "asking": len(asking(box, now)),
+            "asking": len(asking(box, time.time())),
             "paired": len(paired(box)),
         }
-
-    found = _looked(config, look)
     if as_json:
-        output.print_json(found)
+        output.print_json({"running": running, **boxes, **waits})
         return
-    for one in found["running"]:
+    for one in running:
         output.print_line(f"running: {one['process']}")
-        for name, wrong in one["channels"].items():
+        channels: Any = one["channels"]
+        for name, wrong in channels.items():
             output.print_line(f"  {name}: {wrong or 'ok'}")
-    if not found["running"]:
+    if not running:
         output.print_line("no gateway runs on this store")
-    for name in ("inbox", "outbox"):
-        counts = ", ".join(f"{count} {state}" for state, count in sorted(found[name].items()))
+    for name, states in boxes.items():
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         output.print_line(f"{name}: {counts or 'empty'}")
     output.print_line(
-        f"{found['questions']} questions wait for an owner, {found['asking']} people ask to be "
-        f"paired, {found['paired']} are paired"
+        "{questions} questions wait for an owner, {asking} people ask to be paired, {paired} are "
+        "paired".format(**waits)
     )
 
 
@@ -334,69 +318,60 @@ def pair(
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Admit the person with a code; without one, list who asks and who is paired."""
-    from wick_graph.gateway import people
+    with _mailbox(config) as box:
+        from wick_graph.gateway import people
 
-    def work(store: SqlSaver) -> list[dict[str, Any]]:
-        box, now = store.mailbox, time.time()
+        now, by, none = time.time(), "command line", "no one asks, and no one is paired"
+        found = people.asking(box, now) + people.paired(box)
         if revoke is not None:
             channel, _, sender = revoke.partition(":")
-            if not people.revoke(channel, sender, box, by="command line"):
+            if not people.revoke(channel, sender, box, by=by):
                 raise ConfigError(f"{revoke!r:.80} is not paired; wick gateway pair lists who is")
-            return []
-        if code is not None:
-            person = people.approve(code, box, now, by="command line", role=role)
+            found, none = [], f"{revoke} is not paired any more"
+        elif code is not None:
+            person = people.approve(code, box, now, by=by, role=role)
             if person is None:
                 raise ConfigError("no one has this code, or it is older than an hour")
-            return [_person(person, "paired")]
-        asks = [_person(one, "asks") for one in people.asking(box, now)]
-        return asks + [_person(one, "paired") for one in people.paired(box)]
-
-    found = _looked(config, work)
-    if as_json:
-        output.print_json(found)
-    elif revoke is not None:
-        output.print_line(f"{revoke} is not paired any more")
-    elif not found:
-        output.print_line("no one asks, and no one is paired")
-    else:
-        rows = [
-            [str(one[key]) for key in ("state", "channel", "id", "role", "name", "at")]
-            for one in found
-        ]
-        output.table(["STATE", "CHANNEL", "ID", "ROLE", "NAME", "SINCE OR UNTIL"], rows)
+            found = [person]
+    rows = [
+        {
+            "state": "asks" if one.code else "paired",
+            "channel": one.channel,
+            "id": one.sender_id,
+            "role": "" if one.code else one.role,
+            "name": output.safe(one.name),
+            "at": _time(one.at),
+        }
+        for one in found
+    ]
+    _show(rows, "state channel id role name at", as_json=as_json, none=none)
 
 
-def _person(person: Any, state: str) -> dict[str, Any]:
-    return {
-        "state": state,
-        "channel": person.channel,
-        "id": person.sender_id,
-        "role": person.role if state == "paired" else "",
-        "name": output.safe(person.name),
-        "at": _time(person.at),
-    }
+_STATE: Final[Any] = typer.Option("--state", help="Those in this state.")
 
-
-@app.command("inbox")
-def inbox(
-    state: Annotated[Literal["open", "done", "refused"] | None, typer.Option("--state")] = None,
-    limit: Annotated[int, _MOST] = 20,
-    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
-    as_json: Annotated[bool, output.AS_JSON] = False,
-    debug: Annotated[bool, output.DEBUG] = False,
-) -> None:
-    """List the messages that came in, the newest first."""
-    _list(config, lambda box: box.inbox(state, limit), as_json)
-
+_MOST: Final[Any] = typer.Option("--limit", "-n", min=1, max=10_000, help="The most to list.")
 
 _RESEND: Final[Any] = typer.Option(
     "--resend", metavar="ROW", help="Send this dead message again, instead of listing."
 )
 
 
+@app.command("inbox")
+def inbox(
+    state: Annotated[Literal["open", "done", "refused"] | None, _STATE] = None,
+    limit: Annotated[int, _MOST] = 20,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """List the messages that came in, the newest first."""
+    with _mailbox(config) as box:
+        _list(box.inbox(state, limit), as_json=as_json)
+
+
 @app.command("outbox")
 def outbox(
-    state: Annotated[Literal["open", "sent", "dead"] | None, typer.Option("--state")] = None,
+    state: Annotated[Literal["open", "sent", "dead"] | None, _STATE] = None,
     limit: Annotated[int, _MOST] = 20,
     resend: Annotated[int | None, _RESEND] = None,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
@@ -404,37 +379,29 @@ def outbox(
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """List the messages that go out, the newest first; a dead one can be sent again."""
-    if resend is None:
-        _list(config, lambda box: box.outbox(state, limit), as_json)
-        return
-    if not _looked(config, lambda store: store.mailbox.resend(resend)):
-        raise ConfigError(f"no dead message has the row {resend}; see wick gateway outbox")
+    with _mailbox(config) as box:
+        if resend is None:
+            _list(box.outbox(state, limit), as_json=as_json)
+            return
+        if not box.resend(resend):
+            raise ConfigError(f"no dead message has the row {resend}; see wick gateway outbox")
     output.print_line(f"message {resend} is sent again")
 
 
-def _list(config: Path, find: Callable[[Mailbox], Any], as_json: bool) -> None:
-    from wick_graph.store.mailbox import Outgoing, Received
-
+def _list(rows: Sequence[Row], *, as_json: bool) -> None:
     found = [
         {
             "row": one.row,
             "state": one.state,
+            "at": _time(one.at),
             "chat": output.safe(one.chat),
-            "at": _time(one.received if isinstance(one, Received) else one.created),
             "tries": one.tries,
             "text": str(one.message.get("content")),
-            **({"error": one.error} if isinstance(one, Outgoing) and one.error else {}),
+            **({"error": one.error} if one.error else {}),
         }
-        for one in _looked(config, lambda store: find(store.mailbox))
+        for one in rows
     ]
-    if as_json:
-        output.print_json(found)
-        return
-    rows = [
-        [str(one["row"]), one["state"], one["at"], one["chat"], output.shorten(one["text"], 60)]
-        for one in found
-    ]
-    output.table(["ROW", "STATE", "TIME", "CHAT", "TEXT"], rows)
+    _show(found, "row state at chat text", as_json=as_json, none="there are no messages")
 
 
 _REMOVE: Final[Any] = typer.Option(
@@ -450,39 +417,23 @@ def cron(
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """List the jobs of the file and of chats, each with its next time."""
-    from wick_graph.gateway.schedule import jobs_of, next_times
-
     file = read(config)
-    if remove is not None:
-        if not _looked(config, lambda store: store.mailbox.drop_fact(f"cron/{remove}")):
-            raise ConfigError(f"no chat has a job {remove!r:.80}; see wick gateway cron")
-        output.print_line(f"the job {remove} is removed")
-        return
-    facts = _looked(config, lambda store: store.mailbox.facts("cron/"))
-    found = []
-    for job in jobs_of(file.cron, facts, file.gateway.timezone):
-        at = next(next_times(job, time.time()), None)
-        found.append(
-            {
-                "name": job.name,
-                "next": "" if at is None else datetime.fromtimestamp(at, job.zone).isoformat(),
-                "to": job.config.to or "",
-                "text": job.config.text,
-            }
-        )
-    if as_json:
-        output.print_json(found)
-        return
-    rows = [[one["name"], one["next"], one["to"], output.shorten(one["text"], 60)] for one in found]
-    output.table(["NAME", "NEXT", "TO", "TEXT"], rows)
+    with _mailbox(config) as box:
+        from wick_graph.gateway.schedule import jobs_of, next_time
 
-
-def _looked(config: Path, work: Callable[[SqlSaver], Any]) -> Any:
-    _gateway()
-    with opened(config, make=True) as store:
-        assert store is not None  # it is made
-        return work(store)
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")
+        if remove is not None:
+            if not box.drop_fact(f"cron/{remove}"):
+                raise ConfigError(f"no chat has a job {remove!r:.80}; see wick gateway cron")
+            output.print_line(f"the job {remove} is removed")
+            return
+        jobs = jobs_of(file.cron, box.facts("cron/"), file.gateway.timezone)
+    found = [
+        {
+            "name": job.name,
+            "next": next_time(job, time.time()),
+            "to": job.config.to or "",
+            "text": job.config.text,
+        }
+        for job in jobs
+    ]
+    _show(found, "name next to text", as_json=as_json, none="there are no jobs")

@@ -15,7 +15,7 @@ import typer
 
 from wick_graph import langgraph_config
 from wick_graph.cli import output, watch
-from wick_graph.cli.gateway import SESSION, converse, refuse_with_session
+from wick_graph.cli.gateway import SESSION, converse
 from wick_graph.cli.output import terminable
 from wick_graph.cli.select import (
     DEFAULT_FILE,
@@ -285,8 +285,9 @@ def run(
     thread_id = checked_thread_id(thread)
     named, words = _target(words)
     if session is not None:
-        refuse_with_session(named, thread, as_json=as_json)
-        converse(config, session, _read(" ".join(words)), model=model, trust=trust)
+        beside = {"an agent": named, "--thread": thread, "--json": as_json}
+        said = _read(" ".join(words))
+        converse(config, session, said, model=model, trust=trust, beside=beside)
         return
     with load_trusted(config, model=model, trust=trust) as agents:
         if target() is None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from wick_graph.config import AgentsFile, folder_of
-from wick_graph.config.schema import Additions
+from wick_graph.config import folder_of
 from wick_graph.engine.agent import Agent
 from wick_graph.gateway.memory import who_of
 from wick_graph.loading import Agents
 from wick_graph.service.tenants import config_for
-from wick_graph.store import SqlSaver
 from wick_graph.store.mailbox import hashed
-from wick_graph.subagents.background import Watcher
 
 _MOST_VIEWS: Final = 256
 """How many conversations keep their agents built."""
@@ -27,37 +24,13 @@ class OriginAgents:
 
     The owner's agents work in the folders that the file names. Each other sender, and each group,
     gets the same agents with folders of their own beside these.
-
-    Args:
-        file: The configuration.
-        ttl: How long idle threads are kept, by namespace.
-        model: A model to use instead of those in the file.
-
-    Raises:
-        StorageError: The store cannot be opened.
     """
 
-    def __init__(
-        self, file: AgentsFile, ttl: Mapping[str, Any], *, model: str | None = None
-    ) -> None:
-        self._file, self._ttl, self._model = file, ttl, model
-        self._root = Agents(file.adding(Additions(ttl=ttl)), model=model)
-        self.store: Final[SqlSaver] = self._root.store
-        self._views: dict[tuple[str, str | None], Agents] = {}
+    def __init__(self, root: Agents) -> None:
+        self._root, self._file, self._model = root, root.config, root.model
+        self._view = lru_cache(_MOST_VIEWS)(self._viewed)
         self._made: dict[tuple[str, str | None, str], Agent] = {}
         self._building = asyncio.Lock()
-
-    def add(self, additions: Additions, watcher: Watcher) -> None:
-        """Set what all agents get, before the first one is built.
-
-        Args:
-            additions: Hooks, tools and rules.
-            watcher: Hears of background tasks.
-        """
-        self._file = self._file.adding(replace(additions, ttl=self._ttl))
-        self._root = self._root.of(self._file)
-        self._root.watcher = watcher
-        self._views[("", self._model)] = self._root
 
     def check(self) -> None:
         """Build the owner's agents, so that mistakes show at the start.
@@ -88,13 +61,14 @@ class OriginAgents:
             ConfigError: There is no such agent, or it cannot be built.
         """
         key = (_folder_of(origin), model or self._model, agent_id)
-        if key not in self._made:
-            async with self._building:  # one at a time: they share servers and backends
-                self._made[key] = await asyncio.to_thread(self._build, *key)
-        return self._made[key]
-
-    def _build(self, folder: str, model: str | None, agent_id: str) -> Agent:
-        return self._view(folder, model)[agent_id]
+        if (known := self._made.get(key)) is not None:
+            return known
+        async with self._building:  # one at a time: they share servers and backends
+            view = await asyncio.to_thread(self._view, *key[:2])
+            made = self._made[key] = await asyncio.to_thread(view.__getitem__, agent_id)
+        while len(self._made) > _MOST_VIEWS:
+            del self._made[next(iter(self._made))]
+        return made
 
     def workdir(self, agent_id: str, origin: Mapping[str, Any]) -> Path | None:
         """Return the folder in which an agent works for a conversation; None if it has none."""
@@ -102,22 +76,12 @@ class OriginAgents:
         backend = file.agent(agent_id).backend
         return None if backend is None else folder_of(backend, file.base_dir)
 
-    def _view(self, folder: str, model: str | None) -> Agents:
-        view = self._views.get((folder, model))
-        if view is None:
-            view = self._root.of(config_for(self._file, folder) if folder else self._file)
-            view.model = model
-            while len(self._views) >= _MOST_VIEWS:  # the first is the root
-                gone = list(self._views)[1]
-                del self._views[gone]
-                for key in [key for key in self._made if key[:2] == gone]:
-                    del self._made[key]
-            self._views[folder, model] = view
+    def _viewed(self, folder: str, model: str | None) -> Agents:
+        if not folder and model == self._model:
+            return self._root
+        view = self._root.of(config_for(self._file, folder) if folder else self._file)
+        view.model = model
         return view
-
-    def close(self) -> None:
-        """Cancel background tasks, stop containers, close the store."""
-        self._root.close()
 
 
 def _folder_of(origin: Mapping[str, Any]) -> str:

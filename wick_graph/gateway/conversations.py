@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, tzinfo
-from pathlib import Path
 from typing import Any, Final
 
 from wick_graph import langgraph_config
@@ -16,13 +14,20 @@ from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.errors import NothingWaitsError, StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents
-from wick_graph.gateway.announcements import should_wake
 from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.memory import scope_folder
-from wick_graph.gateway.messages import InboundMessage, OutboundMessage
-from wick_graph.gateway.people import note_spent
+from wick_graph.gateway.messages import (
+    COMMANDS,
+    InboundMessage,
+    OutboundMessage,
+    Sessions,
+    command_of,
+    own_message,
+    thread_of,
+)
+from wick_graph.gateway.people import Gate, lowest
 from wick_graph.gateway.questions import (
     answer_of,
     ask,
@@ -33,17 +38,19 @@ from wick_graph.gateway.questions import (
     questions_of,
     text_of,
 )
-from wick_graph.gateway.schedule import is_silent, zone_of
-from wick_graph.gateway.sessions import COMMANDS, Sessions, command_of, thread_of
-from wick_graph.gateway.turns import failure, human_of, lowest_origin, origin_of, target_of
+from wick_graph.gateway.schedule import is_silent
+from wick_graph.gateway.turns import failure, human_of, origin_of, should_wake, target_of
 from wick_graph.service.options import log
-from wick_graph.store.mailbox import Received, hashed
+from wick_graph.store.mailbox import Row, hashed
 
 MAX_FILE: Final = 20 * 2**20
 """Bytes of a file that comes with a message."""
 
 _MOST_FILES: Final = 10
 """Files of one message."""
+
+_RETRY: Final = (0.5, 2.0, 10.0, 30.0)
+"""Seconds until a message is handled again after its handling failed: the store was away."""
 
 _OWN_THREAD: Final = frozenset({"cron", "heartbeat"})
 """Kinds of messages that begin a thread of their own."""
@@ -53,7 +60,7 @@ _OWN_THREAD: Final = frozenset({"cron", "heartbeat"})
 class _Turn:
     """Messages that are answered together."""
 
-    rows: Sequence[Received]
+    rows: Sequence[Row]
     messages: Sequence[InboundMessage]
     drops: list[str] = field(default_factory=list)
     """Facts that end with it."""
@@ -69,54 +76,44 @@ class _Turn:
         return str(self.last.metadata.get("kind") or "") if self.last.channel == "system" else ""
 
     @property
-    def session(self) -> str:
-        """The key of its session."""
-        return self.last.key
-
-    @property
     def origin(self) -> dict[str, Any]:
         """Where it is held, with the lowest role of its senders."""
-        return lowest_origin([origin_of(one, self.session) for one in self.messages])
+        every = [origin_of(one, self.last.key) for one in self.messages]
+        return {**every[-1], "role": lowest(*(one["role"] for one in every))}
 
 
 class Conversations:
-    """Answer the messages of chats.
-
-    Args:
-        file: The configuration.
-        agents: The agents by the place of a conversation.
-        delivery: Sends answers.
-        receive: Takes a message of the gateway's own, as channels give theirs.
-        clock: Returns the seconds since 1970.
-    """
+    """Answer the messages of chats."""
 
     def __init__(
         self,
         file: AgentsFile,
         agents: OriginAgents,
         delivery: Delivery,
-        *,
+        gate: Gate,
         receive: Receive,
         clock: Callable[[], float],
     ) -> None:
         self._file, self._agents, self._delivery = file, agents, delivery
         self._receive, self._clock = receive, clock
-        self._config, self._mailbox = file.gateway, agents.store.mailbox
+        self._config, self._mailbox = file.gateway, delivery.mailbox
         self._workspace = (file.base_dir / file.gateway.workspace).resolve()
-        self._zone: Final = zone_of(file.gateway.timezone)
+        self._gate: Final = gate
         self.sessions: Final = Sessions(self._mailbox)
-        self._compacting: dict[str, asyncio.Task[str]] = {}
-        self._covered: dict[str, int] = {}
-        """By thread: messages that the last compaction covered, as far as is known here."""
+        self._compacting: set[asyncio.Task[str]] = set()
 
-    def busy_of(self, one: Received) -> Busy:
+    def busy_of(self, one: Row) -> Busy:
         """Return what happens to a message that comes during a turn of its chat."""
         channel = self._file.channels.get(str(one.message.get("channel")))
         if channel is None or command_of(InboundMessage.from_json(one.message))[0]:
             return "queue"
         return channel.busy
 
-    async def interrupt(self, one: Received) -> None:
+    def joins(self, one: Row, after: Row) -> bool:
+        """Return whether a message is answered in one turn with the one before it."""
+        return self.busy_of(one) == self.busy_of(after) == "collect"
+
+    async def interrupt(self, one: Row) -> None:
         """Cancel the turn of a chat for a message that came."""
         message = InboundMessage.from_json(one.message)
         agent = await self._agent(message, origin_of(message, message.key))
@@ -124,39 +121,44 @@ class Conversations:
 
     async def stop(self) -> None:
         """Cancel compactions; their threads stay as they are."""
-        tasks = [*self._compacting.values()]
-        for task in tasks:
+        for task in self._compacting:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if self._compacting:
+            await asyncio.wait(self._compacting)
 
-    async def handle(self, rows: list[Received]) -> None:
+    async def answer(self, rows: list[Row]) -> bool:
+        """Answer messages, again after a pause if that fails; return whether it was done."""
+        for pause in (*_RETRY, None):
+            try:
+                await self.handle(rows)
+                return True
+            except Exception as error:
+                log.error("a message of %s was not answered: %s", rows[0].chat, error)
+                if pause is not None:
+                    await asyncio.sleep(pause)
+        return False
+
+    async def handle(self, rows: list[Row]) -> None:
         """Answer messages of one chat, in order; several in one turn if they were collected.
 
         Raises:
             StorageError: The store cannot be used now; the messages stay open.
         """
-        first = InboundMessage.from_json(rows[0].message)
+        first, box = InboundMessage.from_json(rows[0].message), self._mailbox
         word, _ = command_of(first)
         if word:
             turn = _Turn(rows[:1], [first])
             await self._settle(turn, await self._command(word, turn))
             return
         now, drops = rows, []
-        if self.busy_of(rows[0]) == "collect":
-            now, drops = await self._batch(rows), [_batch_key(rows[0])]
+        if self.busy_of(rows[0]) == "collect":  # after a crash, a turn has the messages it had
+            name, keys = f"batch/{rows[0].key}", [row.key for row in rows]
+            known = await box.run(box.change_fact, name, lambda known: known or keys)
+            now, drops = [row for row in rows if row.key in known], [name]
         messages = [InboundMessage.from_json(row.message) for row in now]
         await self._answer(_Turn(now, messages, drops))
         if later := rows[len(now) :]:
             await self.handle(later)
-
-    async def _batch(self, rows: list[Received]) -> list[Received]:
-        """Return the messages of a turn: those with which it began, if it began before a crash."""
-        keys = [row.key for row in rows]
-        known = await self._mailbox.run(
-            self._mailbox.change_fact, _batch_key(rows[0]), lambda known: known or keys
-        )
-        return [row for row in rows if row.key in known]
 
     # --- a turn
 
@@ -172,15 +174,16 @@ class Conversations:
         except StorageError:
             raise  # the store may be back at the next try
         except Exception as error:
-            log.warning("a turn of %s failed: %s", turn.session, error, exc_info=True)
+            log.warning("a turn of %s failed: %s", turn.last.key, error, exc_info=True)
             await self._settle(turn, failure(error))
             return
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{thread}")
-            await self._count(turn.last, result)
+            tokens = result.usage.total_tokens
+            await self._mailbox.run(self._gate.note_turn, turn.last, tokens, self._clock())
         await self._settle(turn, text, result)
         if result is not None and not turn.kind:
-            self._compact_if_long(agent, thread, result)
+            self._compact_beside(agent, thread, result)
 
     async def _run(self, turn: _Turn, agent: Agent, thread: str) -> Result | None:
         """Run a turn, or let a thread go on with an answer; repeated, it is the same turn."""
@@ -218,8 +221,7 @@ class Conversations:
             return ""
         if fact.get("row") == row:  # it was answered before a crash
             return str(fact["id"])
-        state = await agent.graph.aget_state(_at(thread))
-        waits = any(one.id == fact["id"] for one in state.interrupts)
+        waits = any(one.id == fact["id"] for one in (await _state(agent, thread)).interrupts)
         if fact.get("row") or not waits or fact["who"] != _who(turn.origin):
             await self._mailbox.run(self._mailbox.drop_fact, name)
             return ""
@@ -277,23 +279,15 @@ class Conversations:
         )
         self._delivery.add(ended)
 
-    async def _count(self, message: InboundMessage, result: Result) -> None:
-        limits = self._config.limits
-        if limits.turns_per_day or limits.tokens_per_day:
-            tokens = result.usage.total_tokens
-            who = (message.channel, message.sender_id, day_of(self._clock(), self._zone))
-            await self._mailbox.run(note_spent, self._mailbox, *who, turns=1, tokens=tokens)
-
     async def _wakes(self, message: InboundMessage, agent: Agent, thread: str) -> bool:
         """Return whether the end of a task starts a turn."""
         if self._config.announce == "log":
             log.info("%s: %s", message.sender_id, message.content)
             return False
-        state = await agent.graph.aget_state(_at(thread))
-        name = f"wakes/{thread}"
-        fact = await self._mailbox.run(self._mailbox.fact, name)
-        wakes, fact = should_wake(message, fact, state.values.get("messages") or ())
-        await self._mailbox.run(self._mailbox.put_fact, name, dict(fact))
+        state, box, name = await _state(agent, thread), self._mailbox, f"wakes/{thread}"
+        known = state.values.get("messages") or ()
+        wakes, fact = should_wake(message, await box.run(box.fact, name), known)
+        await box.run(box.put_fact, name, fact)
         return wakes
 
     # --- what a turn needs
@@ -309,13 +303,11 @@ class Conversations:
 
     async def _thread(self, turn: _Turn) -> str:
         if turn.kind in _OWN_THREAD:
-            return thread_of(turn.session)
+            return thread_of(turn.last.key)
         known = turn.last.metadata.get("thread") if turn.kind else None
-        return str(known or await self.sessions.thread(turn.session))
+        return str(known or await self.sessions.thread(turn.last.key))
 
-    async def _media(
-        self, row: Received, message: InboundMessage, turn: _Turn
-    ) -> Mapping[str, list[str]]:
+    async def _media(self, row: Row, message: InboundMessage, turn: _Turn) -> Mapping[str, Any]:
         """Store the files of a message, and return their paths, the same when it is repeated."""
         attached = message.metadata.get("attachments") or ()
         if not attached:
@@ -324,7 +316,7 @@ class Conversations:
         turn.drops.append(name)
         if (known := await box.run(box.fact, name)) is not None:
             return known  # type: ignore[no-any-return]  # as it was put
-        channel = self._delivery.channel(message.channel)
+        channel, terms = self._delivery.channels.get(message.channel), self._config.transcription
         own = self._agents.workdir(self._agent_id(message), turn.origin)
         folder = (own or scope_folder(self._workspace, turn.origin)) / "inbox"
         made: dict[str, list[str]] = {"paths": [], "said": [], "notes": []}
@@ -335,52 +327,40 @@ class Conversations:
                 path = await channel.fetch(one, folder, MAX_FILE)
                 made["paths"].append(str(path))
                 if is_voice(path, str(one.get("type") or "")):
-                    await self._listen(path, made)
+                    if terms is None:
+                        made["notes"].append(NOT_READ)
+                    else:
+                        made["said"].append(await transcribe(path, terms, client_of(terms)))
             except StorageError:
                 raise
             except WickError as error:
                 made["notes"].append(f"not read: {error}")
-        if len(attached) > _MOST_FILES:
-            made["notes"].append(
-                f"{len(attached) - _MOST_FILES} more files; {_MOST_FILES} are read"
-            )
+        if (more := len(attached) - _MOST_FILES) > 0:
+            made["notes"].append(f"{more} more files; {_MOST_FILES} are read")
         await box.run(box.put_fact, name, made)
         return made
 
-    async def _listen(self, path: Path, made: dict[str, list[str]]) -> None:
-        terms = self._config.transcription
-        if terms is None:
-            made["notes"].append(NOT_READ)
-        else:
-            made["said"].append(await transcribe(path, terms, client_of(terms)))
-
     # --- compaction
 
-    def _compact_if_long(self, agent: Agent, thread: str, result: Result) -> None:
-        """Summarise a long thread beside; its next turn need not wait."""
+    def _compact_beside(self, agent: Agent, thread: str, result: Result) -> None:
+        """Let the engine summarise a long thread, if it must; its next turn need not wait."""
         terms, window = self._config.compaction, agent.spec.model.context_window
-        if terms is None or thread in self._compacting:
+        if terms is None:
             return
-        behind = len(result.messages) - self._covered.get(thread, 0)
         full = result.usage.input_tokens * 100 > window * terms.percent
-        if behind > terms.messages or full:
-            task = asyncio.create_task(self._compact(agent, thread, len(result.messages)))
-            self._compacting[thread] = task
-            task.add_done_callback(lambda _: self._compacting.pop(thread, None))
+        if len(result.messages) > terms.messages or full:
+            task = asyncio.create_task(self._compact(agent, thread))
+            self._compacting.add(task)
+            task.add_done_callback(self._compacting.discard)
 
-    async def _compact(self, agent: Agent, thread: str, count: int, *, force: bool = False) -> str:
+    async def _compact(self, agent: Agent, thread: str, *, force: bool = False) -> str:
         terms = self._config.compaction
         given: dict[str, Any] = {} if terms is None else terms.model_dump()
         try:
-            made = await agent.acompact(thread, force=force, **given)
+            return (await agent.acompact(thread, force=force, **given)).outcome
         except Exception as error:  # the conversation stays as it is
             log.warning("the conversation %s was not compacted: %s", thread, error)
             return "failed"
-        if made.outcome == "compacted":
-            if len(self._covered) > 10_000:
-                self._covered.clear()
-            self._covered[thread] = count - given.get("keep", 0)
-        return made.outcome
 
     # --- commands
 
@@ -404,7 +384,7 @@ class Conversations:
         if word == "/stop":
             return "Stopped." if await agent.acancel(thread) else "Nothing is going on here."
         if word == "/compact":
-            return _COMPACTED[await self._compact(agent, thread, 0, force=True)]
+            return _COMPACTED[await self._compact(agent, thread, force=True)]
         open_rows = await self._mailbox.run(self._mailbox.inbox, "open", 1000)
         waiting = sum(one.chat == row.chat and one.row != row.row for one in open_rows)
         model = agent.spec.model.name
@@ -415,20 +395,10 @@ class Conversations:
         fact = await self._mailbox.run(self._mailbox.fact, key)
         if fact is None:
             return
-        origin = fact["origin"]
-        await self._receive(
-            InboundMessage(
-                channel="system",
-                sender_id="decision",
-                chat_id=f"{origin.get('channel')}:{origin.get('chat_id')}",
-                content=str(fact["decided"]["verb"]),
-                session_key=str(origin.get("session") or ""),
-                metadata={
-                    **{"native_id": key, "kind": "decided", "question": key},
-                    **{"agent": fact["agent"], "thread": fact["thread"], "origin": origin},
-                },
-            )
-        )
+        about = {name: fact[name] for name in ("agent", "thread", "origin")}
+        verb = str(fact["decided"]["verb"])
+        message = own_message("decided", key, verb, sender="decision", question=key, **about)
+        await self._receive(message)
 
 
 _COMPACTED: Final[Mapping[str, str]] = {
@@ -449,22 +419,14 @@ async def _resumed(agent: Agent, thread: str, answer: Mapping[str, Any]) -> Resu
         return await agent.aresume(thread)
 
 
-def _at(thread: str) -> Any:
-    return langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
+async def _state(agent: Agent, thread: str) -> Any:
+    config: Any = langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread})
+    return await agent.graph.aget_state(config)
 
 
 def _who(origin: Mapping[str, Any]) -> list[str]:
     return [str(origin.get("sender_id")), str(origin.get("role"))]
 
 
-def _batch_key(row: Received) -> str:
-    return f"batch/{row.key}"
-
-
 def _asked_key(thread: str) -> str:
     return f"asked/{hashed(thread)}"
-
-
-def day_of(at: float, zone: tzinfo) -> str:
-    """Return the date of a moment in a zone."""
-    return datetime.fromtimestamp(at, zone).date().isoformat()

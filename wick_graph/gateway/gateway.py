@@ -11,41 +11,31 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from wick_graph.config import AgentsFile
-from wick_graph.config.gateway import Busy
 from wick_graph.config.schema import Additions
 from wick_graph.errors import StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents
-from wick_graph.gateway.announcements import TaskWatch
 from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
 from wick_graph.gateway.channels.registry import make_channel
-from wick_graph.gateway.conversations import Conversations, day_of
-from wick_graph.gateway.delivery import LAST_CHAT, Delivery
+from wick_graph.gateway.conversations import Conversations
+from wick_graph.gateway.delivery import Delivery
+from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
-from wick_graph.gateway.messages import InboundMessage
-from wick_graph.gateway.people import (
-    Admission,
-    RoleHook,
-    Traffic,
-    admit,
-    check_people,
-    lowest,
-    over_limit,
-)
+from wick_graph.gateway.messages import AT_ONCE, InboundMessage, command_of
+from wick_graph.gateway.people import Gate, RoleHook, lowest
 from wick_graph.gateway.questions import expire
-from wick_graph.gateway.schedule import Scheduler, wait_for, zone_of
-from wick_graph.gateway.sessions import AT_ONCE, command_of
+from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
 from wick_graph.gateway.tools import ForUserHook, cron_tool, fetch_tool, message_tool
-from wick_graph.gateway.turns import target_of
+from wick_graph.gateway.turns import TaskWatch, target_of
 from wick_graph.gateway.workspace import WorkspaceHook, protected
+from wick_graph.loading import Agents
 from wick_graph.service.options import log
-from wick_graph.store.mailbox import Mailbox, Received, hashed
+from wick_graph.store.mailbox import Mailbox, Row, hashed
 
 LOOK_SECONDS: Final = 2.0
 """Seconds between two looks at the mailbox for what other processes left or gave to this one."""
@@ -58,10 +48,6 @@ KEPT_SECONDS: Final = 30 * 24 * 3600.0
 OTHERS_TTL: Final = "24h"
 """How long threads of jobs, heartbeats and tasks are kept; those of chats never expire."""
 
-_MINUTE: Final = 60.0
-
-_HOUR: Final = 3600.0
-
 _BUSY: Final = (
     "I am still busy with earlier messages and did not take this one; send it again later."
 )
@@ -73,7 +59,6 @@ class Gateway:
     Args:
         file: The configuration.
         channels: Instead of those that it names.
-        more: Channels besides.
         model: A model to use instead of those in the file.
         alone: Take the messages of one session only, and run no jobs: for a terminal beside a
             gateway that runs.
@@ -90,7 +75,6 @@ class Gateway:
         file: AgentsFile,
         *,
         channels: Mapping[str, Channel] | None = None,
-        more: Iterable[Channel] = (),
         model: str | None = None,
         alone: str = "",
         clock: Callable[[], float] = time.time,
@@ -99,24 +83,20 @@ class Gateway:
         config = file.gateway
         self.config: Final = config
         self.workspace: Final = (file.base_dir / config.workspace).resolve()
-        self._described, self._clock, self._alone = file.channels, clock, alone
-        self._zone: Final = zone_of(config.timezone)
-        for name, described in file.channels.items():
-            check_people(name, described)
+        self._clock, self._alone = clock, alone
         if channels is None:
             channels = {name: make_channel(name, one) for name, one in file.channels.items()}
-        made = {**channels, **{one.name: one for one in more}}
-        self.channels: Final[Mapping[str, Channel]] = made
+        self.channels: Final = channels
         self.workspace.mkdir(parents=True, exist_ok=True)
-        ttl = {"": OTHERS_TTL, **dict.fromkeys(["cli", *file.channels, *made], "never")}
-        self.agents: Final = OriginAgents(file, ttl, model=model)
-        for agent in (config.agent, *(one.agent for one in file.channels.values())):
-            self.agents.name_of(agent)
-        self.store: Final = self.agents.store
+        ttl = {"": OTHERS_TTL, **dict.fromkeys(["cli", *file.channels, *channels], "never")}
+        self._root: Final = Agents(file.adding(Additions(ttl=ttl)), model=model)
+        self.store: Final = self._root.store
         self.mailbox: Final[Mailbox] = self.store.mailbox
-        self.mailbox.sends = frozenset(made)
+        zone = zone_of(config.timezone)
+        self._gate: Final = Gate(file.channels, config.limits, self.mailbox, zone)
+        self.mailbox.sends = frozenset(channels)
         self.mailbox.takes = frozenset([alone]) if alone else None
-        self.delivery: Final = Delivery(self.mailbox, made)
+        self.delivery: Final = Delivery(self.mailbox, channels)
         self.scheduler: Final = Scheduler(
             self.mailbox,
             self.receive,
@@ -128,24 +108,22 @@ class Gateway:
             wait=wait,
         )
         self._watch: Final = TaskWatch(self.mailbox, self.receive)
-        self.agents.add(self._additions(file), self._watch)
+        agents = self._root.of(file.adding(replace(self._additions(file), ttl=ttl)))
+        agents.watcher = self._watch
+        self.agents: Final = OriginAgents(agents)
+        for agent in (config.agent, *(one.agent for one in file.channels.values())):
+            self.agents.name_of(agent)
         self._conversations: Final = Conversations(
-            file, self.agents, self.delivery, receive=self.receive, clock=clock
+            file, self.agents, self.delivery, self._gate, self.receive, clock
         )
-        self._dispatcher: Final = Dispatcher(
-            self._conversations.handle,
-            busy=self._conversations.busy_of,
-            interrupt=self._conversations.interrupt,
-            parallel=config.parallel,
-        )
-        self._traffic: Final = Traffic(config.limits)
+        answer, joins = self._conversations.answer, self._conversations.joins
+        self._lanes: Final = Lanes(answer, joins=joins, parallel=config.parallel)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._told: dict[str, str] = {}
         """What was wrong with each channel when it was last looked at."""
-        self._last_chat: dict[str, str] = {}
 
     def _additions(self, file: AgentsFile) -> Additions:
-        config, mailbox = self.config, self.mailbox
+        config, put = self.config, self.delivery.put
         roles = RoleHook(config.roles)
         memories = Memories(self.workspace, config.memory, config.timezone, self._clock)
         workspace = WorkspaceHook(
@@ -153,13 +131,14 @@ class Gateway:
             file=file,
             may_use=lambda tool, origin: roles.allows(lowest(origin.get("role")), tool),
         )
+        changed, clock = self.scheduler.changed, self._clock
         tools = (
-            message_tool(self.delivery.put, file.channels),
+            message_tool(put, file.channels),
             fetch_tool(),
-            cron_tool(mailbox, config.timezone, changed=self.scheduler.changed, clock=self._clock),
+            cron_tool(self.mailbox, config.timezone, changed=changed, clock=clock),
             *memory_tools(memories),
         )
-        more = (ForUserHook(self.delivery.put),) if config.for_user else ()
+        more = (ForUserHook(put),) if config.for_user else ()
         return Additions((roles, workspace, *more), tools, partial(protected, self.workspace))
 
     # --- life
@@ -188,8 +167,8 @@ class Gateway:
             self.spawn(self._every(ALIVE_SECONDS, self._show_life))
             if not self._alone:
                 self.spawn(self.scheduler.run())
-                self.spawn(self._every(_MINUTE, self._go_on))
-                self.spawn(self._every(_HOUR, self._sweep))
+                self.spawn(self._every(60.0, self._go_on))
+                self.spawn(self._every(3600.0, self._sweep))
             yield
         finally:
             await self._stop(started)
@@ -201,14 +180,14 @@ class Gateway:
             await channel.stop()
         with contextlib.suppress(StorageError):  # then a kill while draining counts as a crash
             await self.store.leases.anote_shutdown()
-        await self._dispatcher.stop(self.config.drain)
+        await self._lanes.stop(self.config.drain)
         await self._conversations.stop()
-        await self.delivery.stop(self.config.drain)
+        await self.delivery.lanes.stop(self.config.drain)
         if self._tasks:
             await asyncio.wait(self._tasks)
         with contextlib.suppress(StorageError):  # others see soon that this process is gone
             await self.mailbox.run(self.mailbox.leave)
-        await asyncio.to_thread(self.agents.close)
+        await asyncio.to_thread(self._root.close)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let something run beside; it is cancelled at the end."""
@@ -231,7 +210,11 @@ class Gateway:
 
     async def _take_open(self) -> None:
         for one in await self.mailbox.run(self.mailbox.waiting):
-            await self._dispatcher.add(one)
+            await self._queue(one)
+
+    async def _queue(self, one: Row) -> None:
+        if self._lanes.add(one) and self._conversations.busy_of(one) == "interrupt":
+            await self._conversations.interrupt(one)
 
     async def _show_life(self) -> None:
         health = {name: channel.healthy() for name, channel in self.channels.items()}
@@ -260,9 +243,8 @@ class Gateway:
             StorageError: It cannot be stored now.
         """
         if message.channel != "system":
-            found = await self._admission(message)
+            found = await self.mailbox.run(self._gate.admit, message, self._clock())
             if not found.role:
-                self._traffic.note_refusal(message, found.refused, self._clock())
                 await self._refuse(message, found.reply)
                 return
             known = {"role": found.role, "owner": found.owner}
@@ -279,30 +261,16 @@ class Gateway:
             return  # the other process finds it
         if command_of(message)[0] in AT_ONCE:
             self.spawn(self._conversations.handle([one]))
-        elif not self._dispatcher.has(one.behind):
+        elif not self._lanes.has(one.behind):
             await self._take_open()  # earlier ones come first: of a dead process, or given to this
         else:
-            await self._dispatcher.add(one)
+            await self._queue(one)
         await self._note_chat(message)
-
-    async def _admission(self, message: InboundMessage) -> Admission:
-        """Decide whether a message is answered, and with which role."""
-        now, limits, box = self._clock(), self.config.limits, self.mailbox
-        if not self._traffic.admits(message, now):
-            return Admission(refused="flood")
-        channel = self._described.get(message.channel)
-        found: Admission = await box.run(admit, message, channel, box, now)
-        if found.role and not self._traffic.goes_on(message, found.role, now):
-            return Admission(refused="alone")
-        if found.role and (limits.turns_per_day or limits.tokens_per_day):
-            who = (message.channel, message.sender_id, day_of(now, self._zone))
-            if why := await box.run(over_limit, limits, box, *who, found.role):
-                return Admission(refused="limit", reply=why)
-        return found
 
     async def _refuse(self, message: InboundMessage, text: str) -> None:
         """Tell a sender why its message is not answered, once in a minute."""
-        if text and self._traffic.may_refuse(message, self._clock()):
+        box, now = self.mailbox, self._clock()
+        if bool(text) and await box.run(self._gate.may_refuse, message, now):
             await self.delivery.say(f"refused/{uuid.uuid4().hex}", *target_of(message), text)
 
     async def _note_chat(self, message: InboundMessage) -> None:
@@ -310,114 +278,6 @@ class Gateway:
         about = message.metadata
         if message.channel == "system" or not about.get("owner") or about.get("group") is not False:
             return
-        fact = dict(zip(("channel", "chat_id"), target_of(message), strict=True))
-        if fact != self._last_chat:
-            await self.mailbox.run(self.mailbox.put_fact, LAST_CHAT, fact)
-            self._last_chat = fact
-
-
-# --- Turns in order: one at a time in a chat, several chats at once.
-
-
-Handle = Callable[[list[Received]], Awaitable[None]]
-"""Answers messages of one chat; several only if they were collected."""
-
-_RETRY: Final = (0.5, 2.0, 10.0, 30.0)
-"""Seconds until a message is handled again after its handling failed: the store was away."""
-
-
-class Dispatcher:
-    """Hand over the messages of each chat in order, and those of different chats at once.
-
-    Args:
-        handle: Answers messages; an error is logged, and they are handed over again.
-        busy: What happens to a message that comes during a turn of its chat.
-        interrupt: Asks the turn of a message's chat to stop.
-        parallel: Chats that are answered at once.
-    """
-
-    def __init__(
-        self,
-        handle: Handle,
-        *,
-        busy: Callable[[Received], Busy],
-        interrupt: Callable[[Received], Awaitable[None]],
-        parallel: int,
-    ) -> None:
-        self._handle, self._busy, self._interrupt = handle, busy, interrupt
-        self._places = asyncio.Semaphore(parallel)
-        self._chats: dict[str, deque[Received]] = {}
-        self._workers: dict[str, asyncio.Task[None]] = {}
-        self._known: set[int] = set()
-        """Rows that wait or are being answered here."""
-        self._stopping = False
-
-    @property
-    def active(self) -> int:
-        """How many messages wait or are being answered."""
-        return len(self._known)
-
-    def has(self, rows: Iterable[int]) -> bool:
-        """Return whether all these messages wait or are being answered here."""
-        return self._known.issuperset(rows)
-
-    async def add(self, one: Received) -> None:
-        """Let a message be answered; a known one is passed over."""
-        if one.row in self._known or self._stopping:
-            return
-        self._known.add(one.row)
-        chat = self._chats.setdefault(one.chat, deque())
-        chat.append(one)
-        if one.chat not in self._workers:
-            self._workers[one.chat] = asyncio.create_task(self._work(one.chat))
-        elif self._busy(one) == "interrupt":
-            await self._interrupt(one)
-
-    async def stop(self, seconds: float | None) -> None:
-        """Take no more messages; give turns some seconds, then cancel them."""
-        self._stopping = True
-        for chat in self._chats.values():
-            chat.clear()
-        if not (workers := [*self._workers.values()]):
-            return
-        _, late = await asyncio.wait(workers, timeout=seconds)
-        for worker in late:
-            worker.cancel()
-        if late:
-            await asyncio.wait(late)
-
-    async def _work(self, name: str) -> None:
-        chat = self._chats[name]
-        try:
-            while chat:
-                async with self._places:
-                    rows = _next(chat, self._busy)
-                    if rows and not await self._answer(rows):
-                        break  # the next look at the inbox finds them, in order
-        finally:
-            self._known.difference_update(one.row for one in chat)
-            del self._chats[name], self._workers[name]
-
-    async def _answer(self, rows: list[Received]) -> bool:
-        try:
-            for pause in (*_RETRY, None):
-                try:
-                    await self._handle(rows)
-                    return True
-                except Exception as error:
-                    log.error("a message of %s was not answered: %s", rows[0].chat, error)
-                    if pause is not None:
-                        await asyncio.sleep(pause)
-            return False
-        finally:
-            self._known.difference_update(one.row for one in rows)
-
-
-def _next(chat: deque[Received], busy: Callable[[Received], Busy]) -> list[Received]:
-    """Take the messages of the next turn: one, or all that wait and may be joined."""
-    rows: list[Received] = []
-    with contextlib.suppress(IndexError):
-        rows.append(chat.popleft())
-        while busy(rows[0]) == busy(chat[0]) == "collect":
-            rows.append(chat.popleft())
-    return rows
+        box, chat = self.mailbox, ":".join(target_of(message))
+        if await box.run(box.fact, LAST_CHAT) != chat:
+            await box.run(box.put_fact, LAST_CHAT, chat)

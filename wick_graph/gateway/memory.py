@@ -9,19 +9,19 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from wick_graph.backends import Root
 from wick_graph.config.gateway import Memory
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError, ToolError
-from wick_graph.hooks.prompt_files import cut, is_missing
-from wick_graph.machine import O_CLOEXEC, O_NOFOLLOW, lock
+from wick_graph.gateway.schedule import zone_of
+from wick_graph.hooks.prompt_files import cut_visibly, is_missing
+from wick_graph.machine import lock
 from wick_graph.messages.content import clean_text, visible
 from wick_graph.store.mailbox import hashed
 from wick_graph.tools.function_tool import FuncTool
@@ -57,27 +57,11 @@ _CALLS: Final = f"{FOLDER}/.calls.json"
 
 _MOST_CALLS: Final = 200
 
-_MOST_FILES: Final = 1_000
-
 _MOST_FOUND: Final = 50
 
-_MOST_WORDS: Final = 20
+_DIGIT: Final = "[0-9]"
 
 _ESCAPE: Final = re.compile(r"\\u\{[0-9a-f]+\}")
-
-
-def zone_of(name: str) -> tzinfo:
-    """Return a time zone by its name.
-
-    Raises:
-        ConfigError: There is no such zone.
-    """
-    try:
-        return UTC if name == "UTC" else ZoneInfo(name)  # some systems have no zones
-    except (KeyError, ValueError, OSError):
-        raise ConfigError(
-            f"there is no time zone {name[:80]!r}; write a name such as Europe/Berlin"
-        ) from None
 
 
 class MemoryStore:
@@ -85,12 +69,7 @@ class MemoryStore:
 
     Each write replaces a file as a whole, one writer at a time among all processes. A link is
     never followed, a text that looks like a secret is refused, hidden characters become visible.
-    Refusals are `ToolError`s.
-
-    Args:
-        folder: The folder that holds `memory/`; the first write makes both.
-        timezone: The zone in which days begin.
-        clock: Returns the seconds since 1970.
+    Refusals are `ToolError`s. Days begin in the zone; the first write makes the folder.
 
     Raises:
         ConfigError: There is no such zone.
@@ -100,12 +79,12 @@ class MemoryStore:
         self, folder: Path, timezone: str = "UTC", clock: Callable[[], float] = time.time
     ) -> None:
         self.folder: Final = Path(folder)
-        self.zone: Final = zone_of(timezone)
+        self._zone: Final = zone_of(timezone)
         self._clock = clock
 
     def today(self) -> date:
         """Return the date in the store's zone."""
-        return datetime.fromtimestamp(self._clock(), self.zone).date()
+        return datetime.fromtimestamp(self._clock(), self._zone).date()
 
     def read_long_term(self) -> str:
         """Return MEMORY.md; empty if it is missing."""
@@ -115,20 +94,13 @@ class MemoryStore:
         """Return the notes of a day, by default of today; empty if there are none."""
         return self._text(_file_of(day or self.today()))
 
-    def recent(self, days: int = DAYS) -> str:
-        """Return the notes of the last days, newest first; days without notes are left out."""
-        dates = [self.today() - timedelta(days=back) for back in range(days)]
-        notes = [_end(text) for day in dates if (text := self.read_day(day)).strip()]
-        return SEPARATOR.join(notes)
-
     def context(self) -> str:
-        """Return what a prompt shows: long-term notes and the last days; empty without any."""
-        known, notes = self.read_long_term(), self.recent()
-        shown = cut(known, SHOWN_LONG_TERM)
-        if shown is not known:
-            shown += f"\n{_cut_note(SHOWN_LONG_TERM, known)}"
-        parts = [f"## Long-term Memory\n\n{shown}"] if known.strip() else []
-        parts += [f"## Recent Daily Notes\n\n{notes}"] if notes else []
+        """Return what a prompt shows: long-term notes, then the last days, newest first."""
+        known = cut_visibly(self.read_long_term(), SHOWN_LONG_TERM, "; use memory_read")
+        dates = [self.today() - timedelta(days=back) for back in range(DAYS)]
+        notes = [_end(text) for day in dates if (text := self.read_day(day)).strip()]
+        parts = [f"## Long-term Memory\n\n{known}"] if known.strip() else []
+        parts += [f"## Recent Daily Notes\n\n{SEPARATOR.join(notes)}"] if notes else []
         return SEPARATOR.join(parts)
 
     def write_long_term(self, text: str, key: str = "") -> None:
@@ -138,15 +110,7 @@ class MemoryStore:
             ToolError: The text is refused, or MEMORY.md has changed since the call was interrupted.
         """
         new = self._checked(text, MAX_FILE).encode()
-        with self._writing() as root:
-            had, record = _bytes(root, LONG_TERM), _calls(root).get(key)
-            if record and _digest(had) != record["before"]:
-                if _digest(had) == record["after"]:
-                    return
-                raise ToolError(
-                    "MEMORY.md changed since this call was interrupted; read it and write again"
-                )
-            _commit(root, key, LONG_TERM, had, new)
+        self._write(LONG_TERM, key, lambda _: new, replaces=True)
 
     def append_today(self, text: str, key: str = "") -> None:
         """Add a note to those of today; a call repeated with the same key adds nothing.
@@ -154,25 +118,22 @@ class MemoryStore:
         Raises:
             ToolError: The text is refused, or the day is full.
         """
-        note = self._checked(text, MAX_NOTE)
+        note, day = self._checked(text, MAX_NOTE), self.today()
         if not note.strip():
             raise ToolError("the note is empty; write what to remember")
-        with self._writing() as root:
-            if record := _calls(root).get(key):  # its note is still where the file once ended
-                written = _bytes(root, record["file"])[: record["size"]]
-                if _digest(written) == record["after"]:
-                    return
-            day = self.today()
-            had = _bytes(root, _file_of(day))
+
+        def with_note(had: bytes) -> bytes:
             end = had[-MAX_NOTE:].decode("utf-8", "replace")
             _must_be_no_secret(f"{end}\n{note}", known=REDACTOR.found(end))
-            new = had + f"\n{note}".encode() if had else f"# {day}\n\n{note}".encode()
+            new = (had or f"# {day}\n".encode()) + f"\n{note}".encode()
             if len(new) > MAX_FILE:
                 raise ToolError(
                     f"today's notes are full, at {MAX_FILE:,} bytes; put what matters into "
                     "MEMORY.md with memory_write"
                 )
-            _commit(root, key, _file_of(day), had, new)
+            return new
+
+        self._write(_file_of(day), key, with_note)
 
     def search(self, query: str) -> list[str]:
         """Return the lines that have all words of a query, long-term notes and new days first.
@@ -180,31 +141,20 @@ class MemoryStore:
         Raises:
             ToolError: The query has no word.
         """
-        words = [*dict.fromkeys(query.casefold().split())][:_MOST_WORDS]
+        words = {*query.casefold().split()}
         if not words:
             raise ToolError("the query is empty; give words to look for")
-        with self._reading() as root:
-            months = _names(root, FOLDER, r"\d{6}")
-            days = [one for m in months for one in _names(root, f"{FOLDER}/{m}", rf"{m}\d\d\.md")]
-        files = [LONG_TERM, *(f"{FOLDER}/{one[:6]}/{one}" for one in days[:_MOST_FILES])]
-        found: list[str] = []
-        for rel in files:
-            with self._reading() as root:
-                plain = _bytes(root, rel).decode("utf-8", "replace").casefold()
-            if not all(word in plain for word in words):  # cheaper than to read it for a model
-                continue
-            name = rel.rpartition("/")[2].removesuffix(".md")
+        return [*islice(self._lines_with(words), _MOST_FOUND)]
+
+    def _lines_with(self, words: Collection[str]) -> Iterator[str]:
+        days = sorted(self.folder.glob(f"{FOLDER}/{_DIGIT * 6}/{_DIGIT * 8}.md"), reverse=True)
+        for rel in (LONG_TERM, *(f"{FOLDER}/{one.parent.name}/{one.name}" for one in days)):
             for line in self._text(rel).splitlines():
                 if all(word in line.casefold() for word in words):
-                    found.append(f"{name}: {line.strip()[:300]}")
-            if len(found) >= _MOST_FOUND:
-                break
-        return found[:_MOST_FOUND]
+                    yield f"{Path(rel).stem}: {line.strip()[:300]}"
 
     def _text(self, rel: str) -> str:
-        with self._reading() as root:
-            text = _bytes(root, rel).decode("utf-8", "replace").removeprefix("\ufeff")
-        return REDACTOR.text(visible(text))
+        return REDACTOR.text(visible(read_text(self.folder, rel, MAX_FILE)))
 
     def _checked(self, text: str, limit: int) -> str:
         made = visible(clean_text(text)).strip("\r\n")
@@ -213,32 +163,39 @@ class MemoryStore:
         _must_be_no_secret(made)
         return made
 
-    @contextmanager
-    def _reading(self) -> Iterator[Root | None]:
-        if not self.folder.is_dir():
-            yield None
-            return
-        with Root(self.folder) as root:
-            yield root
+    def _write(
+        self, rel: str, key: str, change: Callable[[bytes], bytes], *, replaces: bool = False
+    ) -> None:
+        """Write what a function makes of a file, one writer among all threads and processes.
 
-    @contextmanager
-    def _writing(self) -> Iterator[Root]:
-        """Hold the lock of the folder: one writer among all threads and processes."""
+        A call records what it is about to write. Repeated with its key it writes nothing if its
+        text is there: it begins the file, whatever was added behind it since.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with Root(self.folder) as root:
                 root.make_dir(FOLDER)
                 folder = root.open_dir(FOLDER)
                 try:
-                    flags = os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC
-                    held = os.open(".lock", flags, 0o600, dir_fd=folder)
+                    lock(folder, wait=True)
+                    calls, had = _calls(root), _bytes(root, rel)
+                    if record := calls.get(key):
+                        now = _bytes(root, record["file"])
+                        if _digest(now[: record["size"]]) == record["after"]:
+                            return
+                        if replaces and _digest(now) != record["before"]:
+                            raise ToolError(
+                                "MEMORY.md changed since this call was interrupted; read it and "
+                                "write again"
+                            )
+                    new = change(had)
+                    made = {"before": _digest(had), "after": _digest(new), "size": len(new)}
+                    if key:
+                        kept = [*calls.items(), (key, {"file": rel, **made})][-_MOST_CALLS:]
+                        root.replace(_CALLS, json.dumps(dict(kept)).encode())
+                    root.replace(rel, new)
                 finally:
                     os.close(folder)
-                try:
-                    lock(held, wait=True)
-                    yield root
-                finally:
-                    os.close(held)
         except OSError as error:
             raise ToolError(f"the memory cannot be written: {error.strerror}") from error
 
@@ -266,29 +223,32 @@ def _end(text: str) -> str:
     kept = raw[-SHOWN_DAY:].decode("utf-8", "ignore")
     kept = kept.partition("\n")[2] or kept
     heading = text.partition("\n")[0]
-    return f"{heading}\n\n{_cut_note(SHOWN_DAY, text)}\n{kept}"
+    return f"{heading}\n\n[cut: {SHOWN_DAY:,} of {len(raw):,} bytes; use memory_read]\n{kept}"
 
 
-def _cut_note(limit: int, text: str) -> str:
-    return f"[cut: {limit:,} of {len(text.encode()):,} bytes; use memory_read]"
+def read_text(folder: Path, rel: str, most: int) -> str:
+    """Return the first bytes of a file below a folder as text; empty if one is missing.
 
-
-def _bytes(root: Root | None, rel: str) -> bytes:
+    Raises:
+        ToolError, ConfigError: It cannot be read, or is a link.
+    """
     try:
-        return b"" if root is None else root.read_bytes(rel, MAX_FILE)
+        with Root(folder) as root:
+            data = root.read_bytes(rel, most)
+    except (ToolError, ConfigError) as error:
+        if is_missing(error):
+            return ""
+        raise
+    return data.decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+def _bytes(root: Root, rel: str) -> bytes:
+    try:
+        return root.read_bytes(rel, MAX_FILE)
     except ToolError as error:
-        if not is_missing(error):
-            raise
-        return b""
-
-
-def _names(root: Root | None, folder: str, pattern: str) -> list[str]:
-    """List the entries of a folder that match, last name first; empty if it is missing."""
-    try:
-        names = [] if root is None else [name for name, _ in root.names(folder)]
-    except ToolError:  # missing, or a link
-        return []
-    return sorted((name for name in names if re.fullmatch(pattern, name)), reverse=True)
+        if is_missing(error):
+            return b""
+        raise
 
 
 def _digest(data: bytes) -> str:
@@ -301,15 +261,6 @@ def _calls(root: Root) -> dict[str, dict[str, Any]]:
         return {key: one for key, one in known.items() if Path(one["file"]) and one["size"] >= 0}
     except (ToolError, ValueError, TypeError, KeyError, AttributeError):  # missing or damaged
         return {}
-
-
-def _commit(root: Root, key: str, rel: str, had: bytes, new: bytes) -> None:
-    """Write a file; first record what the call writes, to recognise it if it is repeated."""
-    if key:
-        made = {"file": rel, "before": _digest(had), "after": _digest(new), "size": len(new)}
-        calls = [*_calls(root).items(), (key, made)]
-        root.replace(_CALLS, json.dumps(dict(calls[-_MOST_CALLS:])).encode())
-    root.replace(rel, new)
 
 
 # --- A folder for each person and group, and which memory a conversation reaches.
@@ -346,18 +297,11 @@ def scope_folder(workspace: Path, origin: Mapping[str, Any]) -> Path:
 
 @dataclass(frozen=True)
 class Memories:
-    """The memories of a workspace, by conversation.
-
-    Args:
-        workspace: The gateway's workspace, absolute.
-        scope: Who has a memory besides the owner: `owner` for no other, `sender` for each person
-            in direct chats, `chat` for these and for groups.
-        timezone: The zone in which days begin.
-        clock: Returns the seconds since 1970.
-    """
+    """The memories of a workspace, by conversation."""
 
     workspace: Path
     scope: Memory = "owner"
+    """Who has one besides the owner: no other, each `sender` in direct chats, or each `chat`."""
     timezone: str = "UTC"
     clock: Callable[[], float] = time.time
 
@@ -367,14 +311,9 @@ class Memories:
         The owner's is for direct chats with the owner alone. A conversation with untrusted text
         has none.
         """
-        if origin.get("role") not in ("owner", "user"):
-            return None
-        private = origin.get("group") is False
-        if (
-            not is_owner(origin)
-            and self.scope != "chat"
-            and not (private and self.scope != "owner")
-        ):
+        others: Mapping[str, Collection[str]] = {"sender": {"sender"}, "chat": {"sender", "chat"}}
+        may = is_owner(origin) or who_of(origin)[0] in others.get(self.scope, ())
+        if origin.get("role") not in ("owner", "user") or not may:
             return None
         return MemoryStore(scope_folder(self.workspace, origin), self.timezone, self.clock)
 

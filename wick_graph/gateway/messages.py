@@ -1,39 +1,47 @@
-"""What channels bring and take: messages, their sessions, and who may be answered."""
+"""What channels bring and take: messages, and the sessions that they belong to."""
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Self
+
+from wick_graph.store.mailbox import Mailbox, hashed
+from wick_graph.types import THREAD_ID_PATTERN
 
 INTERNAL: Final = frozenset({"cli", "system", "subagent"})
 """Channels of the gateway itself; no person is reached through `system` and `subagent`."""
 
 
-class _Record:
-    """A message as JSON: empty optional fields are left out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """What messages of both directions have; as JSON, empty optional fields are left out."""
+
+    channel: str
+    chat_id: str
+    content: str
+    media: tuple[str, ...] = ()
+    """Absolute paths of stored files."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the message as data."""
-        made = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]  # subclasses are dataclasses
-        plain = {key: list(value) if key in _LISTS else value for key, value in made.items()}
-        return {key: value for key, value in plain.items() if value or key not in _OPTIONAL}
+        return {key: data for key, data in asdict(self).items() if data or key in _ALWAYS}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Undo `to_json`; unknown fields are dropped."""
-        known = {one.name for one in fields(cls)}  # type: ignore[arg-type]  # as above
-        given = {key: value for key, value in data.items() if key in known}
-        return cls(**{key: tuple(v) if key in _LISTS else v for key, v in given.items()})
+        given = {one.name: data[one.name] for one in fields(cls) if one.name in data}
+        lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+        return cls(**given | lists)
 
 
-_LISTS: Final = ("media", "buttons")
-
-_OPTIONAL: Final = frozenset({"media", "buttons", "metadata", "session_key", "reply_to"})
+_ALWAYS: Final = frozenset({"channel", "sender_id", "chat_id", "content"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InboundMessage(_Record):
+class InboundMessage(_Message):
     """A message from a channel, as seed systems name its fields.
 
     A channel may put into `metadata`: `native_id` (the platform's id; without one the message
@@ -42,13 +50,8 @@ class InboundMessage(_Record):
     button), `reply_to` (a native id).
     """
 
-    channel: str
     sender_id: str
     """The platform's stable id of the sender; never a name that a person can choose."""
-    chat_id: str
-    content: str
-    media: tuple[str, ...] = ()
-    """Absolute paths of files that the channel has stored."""
     session_key: str = ""
     """`channel:chat_id[:topic]`, kept exactly."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -67,14 +70,116 @@ class InboundMessage(_Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboundMessage(_Record):
+class OutboundMessage(_Message):
     """A message to a channel."""
 
-    channel: str
-    chat_id: str
-    content: str
-    media: tuple[str, ...] = ()
     reply_to: str = ""
     """The native id of the message that it answers."""
     buttons: tuple[tuple[str, str], ...] = ()
     """Label and code of buttons below the text; a channel without buttons shows the codes."""
+
+
+FALLBACK: Final = "cli:direct"
+"""The chat of a message for the owner's last chat while there is none."""
+
+
+def own_message(
+    kind: str,
+    native_id: str,
+    content: str,
+    *,
+    sender: str,
+    chat: str = "",
+    session: str = "",
+    **about: Any,
+) -> InboundMessage:
+    """Make a message of the channel `system`: what the gateway asks by itself.
+
+    `chat` is the `channel:chat_id` that gets the answer. It and the session are by default those of
+    the `origin` in the metadata. Metadata that is empty is left out.
+    """
+    origin = about.get("origin") or {}
+    place = f"{origin['channel']}:{origin.get('chat_id')}" if origin.get("channel") else FALLBACK
+    kept = {key: value for key, value in about.items() if value}
+    return InboundMessage(
+        channel="system",
+        sender_id=sender,
+        chat_id=chat or place,
+        content=content,
+        session_key=session or str(origin.get("session") or ""),
+        metadata={"native_id": native_id, "kind": kind, **kept},
+    )
+
+
+# --- Sessions: which thread a chat continues, and what a person may command.
+
+
+COMMANDS: Final = {
+    "/new": "start a new conversation; the old one stays in the store",
+    "/stop": "stop what is going on here",
+    "/status": "show the agent, its thread, and what waits",
+    "/compact": "summarise the old part of this conversation",
+    "/approve": "CODE: allow the call that waits",
+    "/deny": "CODE: refuse the call that waits",
+    "/help": "list these commands",
+}
+
+AT_ONCE: Final = frozenset({"/stop", "/status", "/help", "/approve", "/deny"})
+"""Commands that do not wait for the turn before them."""
+
+_TAKEN: Final = re.compile(r"[^:]*:h[0-9a-f]{40}(?:\.[0-9a-f]*)?|.*\.[0-9a-f]{12}", re.DOTALL)
+"""What threads of hashed keys and of renewed sessions look like."""
+
+_LONGEST: Final = 100
+
+
+def thread_of(key: str, tag: str = "") -> str:
+    """Return the thread of a session; no two sessions share one.
+
+    It is the key where that is a legal thread id, else its channel and a hash. A key that looks
+    like the thread of another session is hashed, too: a sender may choose it.
+    """
+    ends = f".{tag}" if tag else ""
+    if len(key) <= _LONGEST and THREAD_ID_PATTERN.fullmatch(key) and not _TAKEN.fullmatch(key):
+        return f"{key}{ends}"
+    channel = re.sub(r"[^A-Za-z0-9_-]", "", key.partition(":")[0])[:32] or "chat"
+    return f"{channel}:h{hashed(key)[:40]}{ends}"
+
+
+def command_of(message: InboundMessage) -> tuple[str, str]:
+    """Return the command that a person's message begins with, and the rest; empty for none.
+
+    `/new@name`, as groups write it, is `/new`. A pressed button says its code.
+    """
+    text = str(message.metadata.get("button") or message.content)
+    if message.channel == "system":
+        return "", ""
+    word, _, rest = text.strip().partition(" ")
+    name = word.partition("@")[0].lower()
+    return (name, rest.strip()) if name in COMMANDS else ("", "")
+
+
+class Sessions:
+    """The present threads of sessions, which all processes share."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+
+    async def thread(self, key: str) -> str:
+        """Return the thread that a session continues."""
+        fact = await self._mailbox.run(self._mailbox.fact, f"session/{hashed(key)}")
+        return thread_of(key) if fact is None else str(fact["thread"])
+
+    async def renew(self, key: str, by: str) -> str:
+        """Let a session continue a new thread, and return it; the old one stays as it is.
+
+        The same message renews a session once.
+        """
+
+        def change(fact: dict[str, str] | None) -> dict[str, str]:
+            if fact is not None and fact.get("by") == by:
+                return fact
+            return {"key": key, "thread": thread_of(key, secrets.token_hex(6)), "by": by}
+
+        box, name = self._mailbox, f"session/{hashed(key)}"
+        return str((await box.run(box.change_fact, name, change))["thread"])

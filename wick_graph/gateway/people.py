@@ -10,9 +10,11 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
+from base64 import b32encode
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, tzinfo
 from typing import Any, Final, Literal
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -33,11 +35,6 @@ Role = Literal["owner", "user", "untrusted"]
 
 ROLES: Final[tuple[Role, ...]] = ("untrusted", "user", "owner")
 """The roles, the lowest first."""
-
-CODE_SIGNS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-"""Letters and digits that look like no other; 32 of them."""
-
-CODE_LENGTH: Final = 8
 
 CODE_SECONDS: Final = 3_600.0
 
@@ -65,9 +62,9 @@ def lowest(*roles: object) -> Role:
     return ROLES[min((ROLES.index(one) if one in ROLES else 0 for one in roles), default=0)]
 
 
-def new_code(length: int = CODE_LENGTH) -> str:
-    """Make a code that cannot be guessed."""
-    return "".join(secrets.choice(CODE_SIGNS) for _ in range(length))
+def new_code(size: int = 5) -> str:
+    """Make a code of random bytes: eight letters and digits for five."""
+    return b32encode(secrets.token_bytes(size)).decode().rstrip("=")
 
 
 def same_code(given: str, code: str) -> bool:
@@ -121,11 +118,7 @@ def admit(
     An unknown sender of a direct chat gets a code, with which the owner can admit them. The person
     at the terminal is the owner.
 
-    Args:
-        message: The message.
-        config: Its channel's configuration; None for a channel of the gateway itself.
-        facts: The tenant's facts.
-        now: Seconds since 1970.
+    Without a configuration, it is a channel of the gateway itself.
     """
     if message.channel == "cli":
         return Admission("owner", owner=True)
@@ -137,21 +130,17 @@ def admit(
             return Admission(refused=reason)
     if not message.sender_id:
         return Admission(refused="sender")
-    strangers = is_untrusted(message.channel, config)
+    strangers = config.untrusted
+    if strangers is None:
+        strangers = (config.type or message.channel) in _UNTRUSTED
     role = _role_of(message, config, facts)
     if role is not None:
         low = strangers or meta.get("forwarded")
         owner = role == "owner" and not strangers
-        return Admission(lowest(role, "untrusted") if low else role, owner=owner)
+        return Admission("untrusted" if low else role, owner=owner)
     if strangers or meta.get("group") is not False:  # a code is for a person alone
         return Admission(refused="unknown")
     return Admission(refused="unknown", reply=_offered(message, facts, now))
-
-
-def is_untrusted(name: str, config: ChannelConfig) -> bool:
-    """Return whether the texts of all senders of a channel are data."""
-    default = (config.type or name) in _UNTRUSTED
-    return default if config.untrusted is None else config.untrusted
 
 
 def _role_of(message: InboundMessage, config: ChannelConfig, facts: Mailbox) -> Role | None:
@@ -184,20 +173,24 @@ def _person_key(channel: str, sender: str) -> str:
     return f"person/{hashed(channel, sender)}"
 
 
+def _open(data: Any, now: float) -> list[Person]:
+    return [one for known in data or () if (one := Person(**known)).at > now]
+
+
 def _offered(message: InboundMessage, facts: Mailbox, now: float) -> str:
     """Return the text with a new code; empty if the sender has one, or there are too many."""
-    key, code, sender = f"pair/{message.channel}", new_code(), message.sender_id
+    key, sender, code = f"pair/{message.channel}", message.sender_id, new_code()
     name = one_line(str(message.metadata.get("sender_name") or ""), _NAME_CHARS)
-    mine = {"code": code, "sender": sender, "name": name, "until": now + CODE_SECONDS}
+    mine = Person(message.channel, sender, name, now + CODE_SECONDS, code=code)
 
-    def with_mine(data: Any) -> dict[str, Any]:
-        live = _live(data, now)
-        full = len(live) >= MOST_CODES or any(one["sender"] == sender for one in live)
-        return {"channel": message.channel, "open": live if full else [*live, mine]}
+    def with_mine(data: Any) -> list[dict[str, Any]]:
+        live = _open(data, now)
+        full = len(live) >= MOST_CODES or any(one.sender_id == sender for one in live)
+        return [asdict(one) for one in (live if full else [*live, mine])]
 
-    if mine not in with_mine(facts.fact(key))["open"]:  # it needs no write
+    if mine not in _open(with_mine(facts.fact(key)), now):  # it needs no write
         return ""
-    if mine not in facts.change_fact(key, with_mine)["open"]:
+    if mine not in _open(facts.change_fact(key, with_mine), now):
         return ""
     return (
         f"I do not know you yet. Tell the owner this code: {code}. It is valid for an hour; "
@@ -205,23 +198,14 @@ def _offered(message: InboundMessage, facts: Mailbox, now: float) -> str:
     )
 
 
-def _live(data: Any, now: float) -> list[dict[str, Any]]:
-    return [one for one in (data or {}).get("open") or () if one["until"] > now]
-
-
 def asking(facts: Mailbox, now: float) -> list[Person]:
     """List the senders that wait to be paired."""
-    return [
-        Person(data["channel"], one["sender"], one["name"], one["until"], code=one["code"])
-        for data in facts.facts("pair/").values()
-        for one in _live(data, now)
-    ]
+    return [one for data in facts.facts("pair/").values() for one in _open(data, now)]
 
 
 def paired(facts: Mailbox) -> list[Person]:
     """List the senders that were paired."""
-    found = facts.facts("person/").values()
-    return [Person(d["channel"], d["sender"], d["name"], d["at"], lowest(d["role"])) for d in found]
+    return [Person(**data) for data in facts.facts("person/").values()]
 
 
 def approve(
@@ -231,16 +215,14 @@ def approve(
     one = next((one for one in asking(facts, now) if same_code(code, one.code)), None)
     if one is None:
         return None
-    data = {"channel": one.channel, "sender": one.sender_id, "name": one.name}
-    facts.put_fact(_person_key(one.channel, one.sender_id), {**data, "at": now, "role": role})
-
-    def without(known: Any) -> dict[str, Any] | None:
-        left = [o for o in _live(known, now) if o["code"] != one.code]
-        return {"channel": one.channel, "open": left} if left else None
-
-    facts.change_fact(f"pair/{one.channel}", without)
+    made = replace(one, at=now, role=role, code="")
+    facts.put_fact(_person_key(one.channel, one.sender_id), asdict(made))
+    facts.change_fact(
+        f"pair/{one.channel}",
+        lambda data: [asdict(other) for other in _open(data, now) if other != one] or None,
+    )
     audit("pairing.approved", channel=one.channel, sender=one.sender_id, role=role, by=by)
-    return Person(one.channel, one.sender_id, one.name, now, role)
+    return made
 
 
 def revoke(channel: str, sender: str, facts: Mailbox, *, by: str) -> bool:
@@ -251,76 +233,84 @@ def revoke(channel: str, sender: str, facts: Mailbox, *, by: str) -> bool:
     return found
 
 
-# --- Limits: of one sender in a day, and of messages in a minute.
+# --- The gate: who is admitted, and how often.
 
 
-def note_spent(
-    facts: Mailbox, channel: str, sender: str, day: str, *, turns: int = 0, tokens: int = 0
-) -> None:
-    """Count what a sender used on a day; earlier days are forgotten."""
+class Gate:
+    """Decide which messages are answered.
 
-    def more(known: Any) -> dict[str, Any]:
-        old = known if known and known["day"] == day else {"turns": 0, "tokens": 0}
-        return {"day": day, "turns": old["turns"] + turns, "tokens": old["tokens"] + tokens}
+    What each sender but the owner uses in a day of the zone is a fact. Floods, machines that answer
+    each other, and refusals are counted in memory.
 
-    facts.change_fact(f"spent/{hashed(channel, sender)}", more)
-
-
-def over_limit(
-    limits: LimitsConfig, facts: Mailbox, channel: str, sender: str, day: str, role: Role
-) -> str:
-    """Return why a sender gets no further turn on a day; empty if it does."""
-    if role == "owner" or (limits.turns_per_day is None and limits.tokens_per_day is None):
-        return ""
-    known = facts.fact(f"spent/{hashed(channel, sender)}")
-    if not known or known["day"] != day:
-        return ""
-    for used, most, what in (
-        (known["turns"], limits.turns_per_day, "messages"),
-        (known["tokens"], limits.tokens_per_day, "tokens"),
-    ):
-        if most is not None and used >= most:
-            return f"Your {most:,} {what} of today are used up; write again tomorrow."
-    return ""
-
-
-class Traffic:
-    """Counts messages in memory: floods, machines that answer each other, audited refusals.
-
-    Args:
-        limits: The limits of the configuration.
+    Raises:
+        ConfigError: An id of a channel is no id, or a channel cannot be trusted.
     """
 
-    def __init__(self, limits: LimitsConfig) -> None:
-        self._limits = limits
+    def __init__(
+        self,
+        channels: Mapping[str, ChannelConfig],
+        limits: LimitsConfig,
+        facts: Mailbox,
+        zone: tzinfo,
+    ) -> None:
+        for name, channel in channels.items():
+            check_people(name, channel)
+        self._channels, self._limits, self._facts, self._zone = channels, limits, facts, zone
+        self._daily = {"turns": limits.turns_per_day, "tokens": limits.tokens_per_day}
         self._counts: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()
 
-    def admits(self, message: InboundMessage, now: float) -> bool:
-        """Count a message; return whether its sender has sent few enough in this minute."""
-        most = self._limits.messages_per_minute
-        return self._count(("from", message.channel, message.sender_id), now) <= most
+    def admit(self, message: InboundMessage, now: float) -> Admission:
+        """Decide about a message.
+
+        A refusal is audited: of one sender once a minute for each reason, and 60 in all.
+        """
+        found, channel = self._decide(message, now), message.channel
+        sender, chat, why = message.sender_id[:128], message.chat_id[:128], found.refused
+        first = why and self._count(("audit", channel, sender, why), now) == 1
+        if first and self._count(("audits",), now) <= 60:
+            audit("gateway.refused", channel=channel, chat_id=chat, sender=sender, why=why)
+        return found
+
+    def _decide(self, message: InboundMessage, now: float) -> Admission:
+        limits, alone = self._limits, ("alone", message.channel, message.chat_id)
+        sent = self._count(("from", message.channel, message.sender_id), now)
+        if sent > limits.messages_per_minute:
+            return Admission(refused="flood")
+        found = admit(message, self._channels.get(message.channel), self._facts, now)
+        if found.role == "untrusted" and self._count(alone, now, 3_600.0) > limits.alone:
+            return Admission(refused="alone")
+        if found.role in ("owner", "user"):  # a person breaks the row
+            self._counts.pop(alone, None)
+        if found.role and (why := self._used_up(message, found.role, now)):
+            return Admission(refused="limit", reply=why)
+        return found
 
     def may_refuse(self, message: InboundMessage, now: float) -> bool:
         """Return whether the sender may get a polite refusal, one in a minute."""
         return self._count(("told", message.channel, message.sender_id), now) == 1
 
-    def goes_on(self, message: InboundMessage, role: str, now: float) -> bool:
-        """Return whether a chat is answered; False if it talks alone for too long."""
-        key = ("alone", message.channel, message.chat_id)
-        if role in ("owner", "user"):
-            self._counts.pop(key, None)
-            return True
-        return self._count(key, now, 3_600.0) <= self._limits.alone
+    def note_turn(self, message: InboundMessage, tokens: int, now: float) -> None:
+        """Count a turn of a message's sender; earlier days are forgotten."""
 
-    def note_refusal(self, message: InboundMessage, why: str, now: float) -> None:
-        """Audit a refusal; of one sender once a minute for each reason, and 60 in all."""
-        place = {"channel": message.channel, "chat_id": message.chat_id[:128]}
-        sender = message.sender_id[:128]
-        if (
-            self._count(("audit", message.channel, sender, why), now) == 1
-            and self._count(("audits",), now) <= 60
-        ):
-            audit("gateway.refused", **place, sender=sender, why=why)
+        def more(known: Any) -> dict[str, Any]:
+            used = self._used_today(known, now)
+            return {**used, "turns": used["turns"] + 1, "tokens": used["tokens"] + tokens}
+
+        if any(self._daily.values()):
+            self._facts.change_fact(_spent_key(message), more)
+
+    def _used_today(self, known: Any, now: float) -> dict[str, Any]:
+        day = datetime.fromtimestamp(now, self._zone).date().isoformat()
+        return known if known and known["day"] == day else {"day": day, "turns": 0, "tokens": 0}
+
+    def _used_up(self, message: InboundMessage, role: Role, now: float) -> str:
+        """Return why a sender gets no further turn today; empty if it does."""
+        if role != "owner" and any(self._daily.values()):
+            used = self._used_today(self._facts.fact(_spent_key(message)), now)
+            for what, said in (("turns", "messages"), ("tokens", "tokens")):
+                if (most := self._daily[what]) is not None and used[what] >= most:
+                    return f"Your {most:,} {said} of today are used up; write again tomorrow."
+        return ""
 
     def _count(self, key: tuple[str, ...], now: float, seconds: float = 60.0) -> int:
         """Count an event; return how many there were since the first of this time."""
@@ -331,6 +321,10 @@ class Traffic:
         while len(self._counts) > 20_000:
             self._counts.popitem(last=False)
         return count + 1
+
+
+def _spent_key(message: InboundMessage) -> str:
+    return f"spent/{hashed(message.channel, message.sender_id)}"
 
 
 # --- Roles: what the tools of a thread may do.
@@ -346,12 +340,8 @@ _FLOOR: Final = "gateway_role"
 def sender_facts(message: InboundMessage, role: Role) -> dict[str, Any]:
     """Return what a human message keeps of its sender, as `additional_kwargs`."""
     known = {"channel": message.channel, "id": message.sender_id, "role": role}
-    meta = message.metadata
-    more = {
-        "native_id": message.native_id,
-        "sent": meta.get("sent"),
-        "name": meta.get("sender_name"),
-    }
+    sent, name = (message.metadata.get(key) for key in ("sent", "sender_name"))
+    more = {"native_id": message.native_id, "sent": sent, "name": name}
     return {SENDER: {**known, **{key: value for key, value in more.items() if value}}}
 
 
@@ -371,20 +361,13 @@ class RoleHook(BaseHook):
 
     The role goes into `origin` when a turn begins, so that tools, later hooks and sub-agents see
     it; it never rises again in a thread. Place it first among the gateway's hooks, in each agent.
-
-    Args:
-        roles: The tools of each role.
     """
 
     name = "roles"
     phases = ("before_agent", "modify_request", "after_model", "wrap_tool_call")
 
     def __init__(self, roles: RolesConfig) -> None:
-        self._tools: Final[Mapping[Role, Sequence[str]]] = {
-            "owner": roles.owner,
-            "user": roles.user,
-            "untrusted": roles.untrusted,
-        }
+        self._tools: Final[Mapping[str, Sequence[str]]] = dict(roles)
 
     def allows(self, role: Role, tool: str) -> bool:
         """Return whether a role may call a tool."""
@@ -397,10 +380,8 @@ class RoleHook(BaseHook):
     async def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
         """Write the role of the thread into its origin."""
         role = role_in(state)
-        update: dict[str, Any] = {"origin": {**(peek(state, "origin") or {}), "role": role}}
-        if role != "owner":
-            update["middleware"] = {_FLOOR: role}
-        return update
+        update = {"origin": {**(peek(state, "origin") or {}), "role": role}}
+        return update if role == "owner" else {**update, "middleware": {_FLOOR: role}}
 
     @in_place
     async def modify_request(self, request: ModelRequest, ctx: HookContext) -> Any:

@@ -7,14 +7,13 @@ A code belongs to one question about one call, by its hash. It counts once, from
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.engine.result import Result
-from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.messages import InboundMessage, command_of
 from wick_graph.gateway.people import new_code, same_code
 from wick_graph.hooks.approvals import KIND, Approve, Reject
 from wick_graph.hooks.prompt_files import one_line
@@ -27,14 +26,10 @@ WAIT_SECONDS: Final = 86_400.0
 _ASK: Final = "ask/"
 """How the keys of questions begin."""
 
-_CODE_LENGTH: Final = 12
-
 _ARGS_CHARS: Final = 1_500
 
 _SCANNED_CHARS: Final = 50_000
 """Characters of the arguments to search for secrets before their beginning is shown."""
-
-_COMMAND: Final = re.compile(r"\s*/(approve|deny)(?:@\w+)?\s+(\S{1,64})\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +65,19 @@ class Decided:
 
 def questions_of(result: Result) -> list[Question]:
     """List the calls of a run that wait for approval; other questions are for the user."""
-    return [
-        Question(
-            result.thread_id, one.id, asked["hash"], asked["tool"], asked["args"], asked["why"]
-        )
-        for one in result.interrupts
-        if isinstance(asked := one.value, Mapping) and asked.get("kind") == KIND
-    ]
+    waits = [one for one in result.interrupts if _is_approval(one.value)]
+    named = ("hash", "tool", "args", "why")
+    return [Question(result.thread_id, w.id, *(w.value[name] for name in named)) for w in waits]
 
 
 def other_questions(result: Result) -> list[tuple[str, str]]:
     """List what a run asks the person in the chat: the id of each interrupt, and its text."""
-    return [
-        (one.id, _question(one.value))
-        for one in result.interrupts
-        if not (isinstance(one.value, Mapping) and one.value.get("kind") == KIND)
-    ]
+    others = (one for one in result.interrupts if not _is_approval(one.value))
+    return [(one.id, _question(one.value)) for one in others]
+
+
+def _is_approval(asked: Any) -> bool:
+    return isinstance(asked, Mapping) and asked.get("kind") == KIND
 
 
 def _question(asked: Any) -> str:
@@ -98,21 +90,11 @@ def _question(asked: Any) -> str:
 def ask(question: Question, facts: Mailbox, now: float, about: Mapping[str, Any]) -> Question:
     """Give a question its code; the same one if it was asked before, after a crash too.
 
-    Args:
-        question: The question.
-        facts: The tenant's facts.
-        now: Seconds since 1970.
-        about: What is needed to go on with its thread: `agent` and `origin`.
+    `about` is what its thread needs to go on: `agent` and `origin`.
     """
-    fresh = {
-        **about,
-        "thread": question.thread_id,
-        "id": question.id,
-        "hash": question.hash,
-        "tool": question.tool,
-        "code": new_code(_CODE_LENGTH),
-        "until": now + WAIT_SECONDS,
-    }
+    fresh = {"code": new_code(8), "until": now + WAIT_SECONDS, **about}
+    fresh |= {"thread": question.thread_id, "id": question.id}
+    fresh |= {"hash": question.hash, "tool": question.tool}
     kept = facts.change_fact(question.key, lambda known: known or fresh)
     return replace(question, code=kept["code"])
 
@@ -137,42 +119,27 @@ def buttons_of(question: Question) -> tuple[tuple[str, str], ...]:
 def place_of(
     origin: Mapping[str, Any], is_owner: bool, last_chat: tuple[str, str] | None
 ) -> tuple[str, str] | None:
-    """Return the chat in which to ask: that of the conversation, if an owner is there.
-
-    Args:
-        origin: Of the thread.
-        is_owner: Whether its sender is an owner, whatever role the thread has.
-        last_chat: Channel and chat in which an owner wrote last; None before that.
-    """
+    """Return the chat in which to ask: that of an owner's thread, else an owner's last one."""
     here = str(origin.get("channel") or ""), str(origin.get("chat_id") or "")
     return here if is_owner and all(here) else last_chat
 
 
 def decision(message: InboundMessage, role: str, facts: Mailbox, now: float) -> Decided | None:
-    """Read a message as a decision; None if it is an ordinary one.
-
-    Args:
-        message: The message, or the pressed button.
-        role: The role that the message itself was admitted with.
-        facts: The tenant's facts.
-        now: Seconds since 1970.
-    """
-    text = str(message.metadata.get("button") or message.content)
-    found = _COMMAND.fullmatch(text)
-    if found is None:
+    """Read a message, admitted with a role, as a decision; None if it is an ordinary one."""
+    word, given = command_of(message)
+    if word not in ("/approve", "/deny") or not given:
         return None
     by = f"{message.channel}:{message.sender_id}"
     if role != "owner":
         audit("approval.refused", by=by[:200], role=role, chat_id=message.chat_id[:128])
         return Decided("Only an owner can decide that.")
-    verb, given = found.groups()
-    mine = {"verb": verb, "by": by, "from": message.native_id or text}
+    mine = {"verb": word[1:], "by": by, "from": message.native_id or given}
     for key, data in facts.facts(_ASK).items():
         if same_code(given, data["code"]) and data["until"] > now:
             kept = _decide(facts, key, mine)
             if kept is None or kept["decided"] != mine:
                 return Decided("That was decided already.")
-            done = "Approved" if verb == "approve" else "Denied"
+            done = "Approved" if word == "/approve" else "Denied"
             return Decided(f"{done}: {data['tool']}.", key)
     return Decided("No question has this code, or it was asked more than 24 hours ago.")
 
@@ -184,10 +151,11 @@ def _decide(facts: Mailbox, key: str, how: Mapping[str, str]) -> Any:
 
 def expire(facts: Mailbox, now: float) -> list[str]:
     """Reject the questions without a decision for 24 hours; return the keys of all decided ones."""
-    for key, data in facts.facts(_ASK).items():
-        if data["until"] <= now and "decided" not in data:
-            _decide(facts, key, {"verb": "deny", "by": "gateway", "from": ""})
-    return [key for key, data in facts.facts(_ASK).items() if "decided" in data]
+    found = facts.facts(_ASK)
+    late = [key for key, data in found.items() if data["until"] <= now]
+    for key in late:
+        _decide(facts, key, {"verb": "deny", "by": "gateway", "from": ""})
+    return [key for key, data in found.items() if "decided" in data or key in late]
 
 
 def answer_of(fact: Mapping[str, Any]) -> dict[str, Approve | Reject]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import blake2b
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -21,7 +21,8 @@ from cronsim import CronSim, CronSimError
 from wick_graph.config.gateway import CronConfig, HeartbeatConfig
 from wick_graph.errors import ConfigError, WickError
 from wick_graph.gateway.channels.protocol import Receive
-from wick_graph.gateway.messages import InboundMessage
+from wick_graph.gateway.lanes import wait_for
+from wick_graph.gateway.messages import FALLBACK, own_message
 from wick_graph.store.mailbox import Mailbox
 
 # --- The times of a job: pure functions over data.
@@ -84,11 +85,10 @@ class Job:
             next(_matches(self.config.cron, self.zone, 0.0), None)
 
     @property
-    def digest(self) -> str:
-        """A hash of its times: a job with new times has missed none."""
+    def times(self) -> list[Any]:
+        """What rules its times: a job with new ones has missed none."""
         config = self.config
-        said = (config.at, config.every, config.cron, self.zone.key, self.made)
-        return blake2b(repr(said).encode(), digest_size=8).hexdigest()
+        return [config.at, config.every, config.cron, self.zone.key, self.made]
 
 
 def _point(text: str, zone: ZoneInfo) -> float:
@@ -129,23 +129,19 @@ def next_times(job: Job, after: float, until: float = _LATEST) -> Iterator[float
     """Yield the times of a job after one moment and up to another, in seconds since 1970."""
     config = job.config
     if config.at is not None:
-        found: Iterator[float] = iter([job.point] if job.point > after else [])
+        found: Iterator[float] = iter([job.point])
     elif config.every is not None:
-        found = _steps(job.made, config.every, after)
+        first = max(int((after - job.made) // config.every), 0) + 1
+        found = (job.made + number * config.every for number in count(first))
     else:
         found = _matches(config.cron or "", job.zone, after)
-    for at in found:
-        if at > until:
-            return
-        yield at
+    return takewhile(lambda at: at <= until, (at for at in found if at > after))
 
 
-def _steps(first: float, every: float, after: float) -> Iterator[float]:
-    count = max(int((after - first) // every), 0)
-    while True:
-        count += 1
-        if (at := first + count * every) > after:
-            yield at
+def next_time(job: Job, after: float) -> str:
+    """Return the next time of a job, in its zone; empty if there is none."""
+    at = next(next_times(job, after), None)
+    return "" if at is None else datetime.fromtimestamp(at, job.zone).isoformat()
 
 
 def due(job: Job, after: float, watched: float, now: float) -> list[float]:
@@ -198,10 +194,7 @@ _EMPTY_LINE: Final = re.compile(r"#.*|(?:[-*+]|\d+[.)])?\s*(?:\[[ xX]?\])?|-{3,}
 
 def has_tasks(text: str) -> bool:
     """Return whether HEARTBEAT.md has more than headings, comments and empty list items."""
-    kept, rest = "", text.removeprefix("\ufeff")
-    while rest:
-        before, _, comment = rest.partition("<!--")
-        kept, rest = kept + before, comment.partition("-->")[2]
+    kept = re.sub(r"(?s)<!--.*?(?:-->|\Z)", "", text.removeprefix("\ufeff"))
     return not all(_EMPTY_LINE.fullmatch(line.strip()) for line in kept.splitlines())
 
 
@@ -228,13 +221,11 @@ def hours_of(text: str) -> tuple[int, int]:
     raise ConfigError(f"{text!r:.80} are no active hours; write them as 08:00-22:00")
 
 
-def is_active(hours: tuple[int, int] | None, zone: ZoneInfo, at: float) -> bool:
+def is_active(hours: tuple[int, int], zone: ZoneInfo, at: float) -> bool:
     """Return whether a moment is within the active hours, which may span midnight."""
-    if hours is None:
-        return True
-    local = datetime.fromtimestamp(at, zone)
-    minute, (begin, end) = local.hour * 60 + local.minute, hours
-    return begin <= minute < end if begin < end else minute >= begin or minute < end
+    local, (begin, end) = datetime.fromtimestamp(at, zone), hours
+    minute = local.hour * 60 + local.minute
+    return (minute - begin) % 1440 < ((end - begin) % 1440 or 1440)
 
 
 def read_tasks(workspace: Path) -> str:
@@ -262,31 +253,16 @@ def read_tasks(workspace: Path) -> str:
 LOOK_SECONDS: Final = 60.0
 """Seconds after which the loop looks at the clock and at the jobs, whatever it waits for."""
 
-FALLBACK: Final = "cli:direct"
-"""The chat of a message for the owner's last chat while there is none."""
-
-
-async def wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event, at most so long."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+LAST_CHAT: Final = "last-chat"
+"""The key of the fact with the chat in which an owner wrote last, as `channel:chat_id`."""
 
 
 class Scheduler:
     """Hand over cron jobs and heartbeats as messages of the channel `system`.
 
     Each (job, time) has one native id, so a mailbox keeps one row of it, whichever process, and
-    however often, hands it over.
-
-    Args:
-        mailbox: The tenant's mailbox; it has the jobs that chats have made.
-        receive: Takes a message, as channels give it.
-        jobs: The jobs of the configuration, by name.
-        heartbeat: The settings of the heartbeat; None for none.
-        workspace: The folder with HEARTBEAT.md.
-        timezone: The zone of jobs without one, and of active hours.
-        clock: Returns the seconds since 1970.
-        wait: Waits until an event, at most so many seconds.
+    however often, hands it over. Jobs are those of the configuration and those that chats have
+    made, which the mailbox keeps.
 
     Raises:
         ConfigError: A job, a zone or the active hours are invalid.
@@ -305,17 +281,13 @@ class Scheduler:
         wait: Callable[[asyncio.Event, float], Awaitable[None]] = wait_for,
     ) -> None:
         self._mailbox, self._receive, self._clock, self._wait = mailbox, receive, clock, wait
-        self._zone: Final = zone_of(timezone)
-        self._jobs: Final = jobs
+        self._timezone, self._workspace = timezone, workspace
+        self._jobs, self._heartbeat = jobs, heartbeat
         jobs_of(jobs, {}, timezone)  # its errors come now
-        self._heartbeat: Final = heartbeat
-        hours = heartbeat and heartbeat.active_hours
-        self._hours: Final = hours_of(hours) if hours else None
-        self._workspace: Final = workspace
+        self._hours: Final = hours_of((heartbeat and heartbeat.active_hours) or "00:00-24:00")
         self._changed: Final = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watched: float | None = None
-        self._beat = 0.0
+        self._watched = self._beat = 0.0
 
     def changed(self) -> None:
         """Look at the jobs again; any thread may call it."""
@@ -336,115 +308,90 @@ class Scheduler:
 
     async def look(self) -> float:
         """Hand over what is due now, and return when the next is due."""
-        now = self._clock()
-        if self._watched is None:
-            self._watched, self._beat = (
-                now,
-                now + (self._heartbeat.first or 0.0 if self._heartbeat else 0.0),
-            )
-        seen = await self._mailbox.run(self._mailbox.facts, "cron-last/")
-        upcoming = [await self._look_at(job, seen, now) for job in await self._all_jobs()]
-        if self._heartbeat is not None:
-            upcoming.append(await self._look_at_heart(self._heartbeat, now))
+        now, heart = self._clock(), self._heartbeat
+        if not self._watched:
+            self._watched, self._beat = now, now + ((heart and heart.first) or 0.0)
+        box = self._mailbox
+        made, seen = [await box.run(box.facts, prefix) for prefix in ("cron/", "cron-last/")]
+        jobs = jobs_of(self._jobs, made, self._timezone)
+        upcoming = [
+            await self._look_at(job, seen.get(f"cron-last/{job.name}"), now) for job in jobs
+        ]
+        if heart is not None:
+            upcoming.append(await self._look_at_heart(heart, now))
         self._watched = now
         return min(upcoming, default=_LATEST)
 
-    async def _all_jobs(self) -> list[Job]:
-        made = await self._mailbox.run(self._mailbox.facts, "cron/")
-        return jobs_of(self._jobs, made, self._zone.key)
-
-    async def _look_at(self, job: Job, seen: Mapping[str, Any], now: float) -> float:
+    async def _look_at(self, job: Job, seen: Any, now: float) -> float:
         """Hand over a job's times that are due; return its next one."""
-        key, config, known = f"cron-last/{job.name}", job.config, seen.get(f"cron-last/{job.name}")
-        after = job.made or (job.point - 1 if config.at is not None else now)
-        same = isinstance(known, Mapping) and known.get("is") == job.digest
-        if isinstance(known, Mapping) and same:
-            same = known["at"] <= now  # else the clock was set back
-            after = known["at"] if same else after
-        assert self._watched is not None
+        box, key, once = self._mailbox, f"cron-last/{job.name}", job.config.at is not None
+        known = seen is not None and seen["is"] == job.times
+        known = known and seen["at"] <= now  # else the clock was set back
+        after = seen["at"] if known else job.made or (job.point - 1 if once else now)
         fired = due(job, after, min(self._watched, now), now)
+        about = {"text": job.config.text, "agent": job.config.agent, "origin": dict(job.origin)}
         for at in fired:
-            await self._hand_over(job, at)
-        if job.origin and config.at is not None and job.point <= now:
-            await self._mailbox.run(self._mailbox.drop_fact, f"cron/{job.name}")
-            await self._mailbox.run(self._mailbox.drop_fact, key)
-        elif fired or not same:
-            fact = {"at": fired[-1] if fired else after, "is": job.digest}
-            await self._mailbox.run(self._mailbox.put_fact, key, fact)
+            stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            name = f"{job.name}/{stamp}"
+            await self._give("cron", name, at, job.config, cron=job.name, **about)
+        if job.origin and once and job.point <= now:
+            await box.run(box.drop_fact, f"cron/{job.name}")
+            await box.run(box.drop_fact, key)
+        elif fired or not known:
+            fact = {"at": fired[-1] if fired else after, "is": job.times}
+            await box.run(box.put_fact, key, fact)
         return next(next_times(job, now), _LATEST)
-
-    async def _hand_over(self, job: Job, at: float) -> None:
-        stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        more = {"cron": job.name, "agent": job.config.agent, "origin": dict(job.origin)}
-        await self._give("cron", f"{job.name}/{stamp}", at, job.config.text, job.config.to, more)
 
     async def _look_at_heart(self, config: HeartbeatConfig, now: float) -> float:
         """Hand over a heartbeat if one is due; return the time of the next."""
         every = config.every or 0.0
         self._beat = min(self._beat, now + every)  # the clock may have been set back
         if now >= self._beat:
-            text = read_tasks(self._workspace) if is_active(self._hours, self._zone, now) else ""
-            if text:  # the number is the same in two processes
-                more = {"agent": config.agent, "model": config.model}
+            active = is_active(self._hours, zone_of(self._timezone), now)
+            if active and (text := read_tasks(self._workspace)):
+                name = str(int(now // every))  # the same in two processes
+                about = {"agent": config.agent, "model": config.model}
                 said = _PROMPT.format(text=text)
-                await self._give("heartbeat", str(int(now // every)), now, said, config.to, more)
+                await self._give("heartbeat", name, now, config, text=said, **about)
             self._beat += ((now - self._beat) // every + 1) * every
         return self._beat
 
     async def _give(
-        self, kind: str, name: str, at: float, text: str, to: str | None, more: Mapping[str, Any]
+        self, kind: str, name: str, at: float, config: CronConfig | HeartbeatConfig, **about: Any
     ) -> None:
-        chat = to or chat_of(await self._mailbox.run(self._mailbox.fact, "last-chat"))
-        given = {key: value for key, value in more.items() if value}
-        message = InboundMessage(
-            channel="system",
-            sender_id=f"{kind}:{name.partition('/')[0]}" if kind == "cron" else kind,
-            chat_id=chat,
-            content=text,
-            session_key=f"{kind}:{name}",
-            metadata={"native_id": f"{kind}/{name}", "sent": at, "kind": kind, **given},
-        )
+        chat = config.to or await self._mailbox.run(self._mailbox.fact, LAST_CHAT) or FALLBACK
+        key, by = f"{kind}/{name}", f"cron:{about['cron']}" if kind == "cron" else kind
+        session, text = f"{kind}:{name}", about.pop("text")
+        about |= {"chat": chat, "session": session, "sent": at}
+        message = own_message(kind, key, text, sender=by, **about)
         await self._receive(message)
 
 
-def chat_of(fact: Any) -> str:
-    """Return the owner's last chat as `channel:chat_id`."""
-    if not isinstance(fact, Mapping) or not fact.get("channel"):
-        return FALLBACK
-    return f"{fact['channel']}:{fact.get('chat_id', '')}"
-
-
-def job_of(name: str, fact: Mapping[str, Any], zone: ZoneInfo) -> Job:
+def job_of(key: str, fact: Mapping[str, Any], zone: ZoneInfo) -> Job:
     """Make a job of the fact that a chat has left."""
     config = CronConfig.model_validate(fact["job"])
-    return Job(name, config, zone, float(fact["made"]), fact["origin"])
+    return Job(key.removeprefix("cron/"), config, zone, float(fact["made"]), fact["origin"])
 
 
 def jobs_of(
     configured: Mapping[str, CronConfig], made: Mapping[str, Any], timezone: str
 ) -> list[Job]:
-    """Return the jobs of the configuration and those that chats have made.
+    """Return the jobs of the configuration, and of the facts of those that chats have made.
 
-    Args:
-        configured: The jobs of the configuration, by name.
-        made: The facts of chats' jobs; one that cannot be read is logged and left out.
-        timezone: The zone of jobs without one.
+    A fact that cannot be read is logged and left out.
 
     Raises:
         ConfigError: A job of the configuration, or the zone, is invalid.
     """
-    zone = zone_of(timezone)
-    jobs = [_configured(name, one, zone) for name, one in configured.items()]
+    zone, jobs = zone_of(timezone), []
+    for name, config in configured.items():
+        try:
+            jobs.append(Job(name, config, zone))
+        except ConfigError as error:
+            raise ConfigError(f"cron.{name}: {error}") from None
     for key, fact in made.items():
         try:
-            jobs.append(job_of(key.removeprefix("cron/"), fact, zone))
+            jobs.append(job_of(key, fact, zone))
         except (WickError, ValueError, KeyError, TypeError) as error:
             _log.warning("the job %s cannot be read and does not run: %s", key, error)
     return jobs
-
-
-def _configured(name: str, config: CronConfig, zone: ZoneInfo) -> Job:
-    try:
-        return Job(name, config, zone)
-    except ConfigError as error:
-        raise ConfigError(f"cron.{name}: {error}") from None

@@ -14,21 +14,13 @@ from wick_graph.backends.guard import Patterns
 from wick_graph.config import AgentsFile, folder_of
 from wick_graph.config.schema import AgentConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.core.request import ModelRequest, Section, peek, shown
+from wick_graph.core.request import ModelRequest, Section, peek
 from wick_graph.errors import ConfigError, ToolError
-from wick_graph.gateway.memory import (
-    FOLDER,
-    PEOPLE,
-    TOOLS,
-    Memories,
-    is_owner,
-    zone_of,
-)
-from wick_graph.hooks.prompt_files import as_data, cut, is_missing, one_line
+from wick_graph.gateway.memory import FOLDER, PEOPLE, TOOLS, Memories, is_owner, read_text
+from wick_graph.gateway.schedule import zone_of
+from wick_graph.hooks.prompt_files import as_data, cut_visibly, one_line
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.hooks.skills import catalogue, skills_section
-from wick_graph.hooks.summarization import TAG as SUMMARY
-from wick_graph.hooks.summarization import parts
 from wick_graph.messages.content import visible
 
 BOOTSTRAP: Final = ("AGENTS.md", "SOUL.md", "USER.md", "IDENTITY.md")
@@ -60,11 +52,8 @@ def protected(workspace: Path, writable: tuple[str, ...] = ()) -> Rules:
     """Return the rules for a workspace, to be joined with an agent's own.
 
     File tools ask before they change a file with instructions, and commands never change one.
-    Skills are read-only, memory and the folders of other people are hidden.
-
-    Args:
-        workspace: The workspace, absolute.
-        writable: Names and patterns of files with instructions that agents may change.
+    Skills are read-only, memory and the folders of other people are hidden. `writable` has the
+    names and patterns of files with instructions that agents may change.
     """
     files = (*BOOTSTRAP, *INSTEAD.values(), HEARTBEAT)
     free = Patterns(writable)
@@ -80,15 +69,9 @@ class WorkspaceHook(BaseHook):
     """Put the workspace into the system prompt: who the agent is, its instructions, its memory.
 
     The text is made when a turn begins and kept in the state: all model calls of a turn get the
-    same one, also after a resume. What changes from turn to turn comes last: time, chat, summary.
-    What other people may have written is framed as data.
-
-    Args:
-        memories: The workspace and its memories.
-        file: The configuration of the agents; what their own hooks show is left out here.
-        may_use: Whether a conversation may use a tool: by name and origin. All by default.
-        summary: Whether to show the thread's summary in place of what it covers; for agents
-            without a `SummarizationHook`.
+    same one, also after a resume. What changes from turn to turn comes last: time, chat.
+    What other people may have written is framed as data. What the own hooks of an agent of the
+    file show is left out, and tools that a conversation, by its origin, may not use.
     """
 
     name = "workspace"
@@ -100,13 +83,11 @@ class WorkspaceHook(BaseHook):
         *,
         file: AgentsFile | None = None,
         may_use: Callable[[str, Mapping[str, Any]], bool] = lambda name, origin: True,
-        summary: bool = False,
     ) -> None:
         self._memories = memories
         self._workspace = memories.workspace
         self._file = file
         self._may_use = may_use
-        self._summary = summary
 
     def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
         """Make the text of this turn."""
@@ -117,7 +98,7 @@ class WorkspaceHook(BaseHook):
         made = {
             "head": f"\n\n{_RULE}".join(head),
             "tail": "\n\n".join(_RULE + block for block in tail),
-            "now": "\n\n".join(self._now(state, origin)),
+            "now": "\n\n".join(self._now(origin)),
         }
         return {CHANNEL: {KEY: made}}
 
@@ -131,12 +112,7 @@ class WorkspaceHook(BaseHook):
         last = [one for one in request.system if one.source == "limit"]
         rest = [one for one in request.system if one.source not in ("agent", "limit")]
         head, tail, now = (Section(made[name], self.name) for name in ("head", "tail", "now"))
-        request = request.replace_system(*own, head, *rest, tail, now, *last)
-        if self._summary:
-            seen = parts(shown(request), peek(request.state, "summary"))
-            if seen.summary:
-                return request.with_messages([*seen.head, *seen.question, *seen.rest])
-        return request
+        return request.replace_system(*own, head, *rest, tail, now, *last)
 
     def _identity(self, origin: Mapping[str, Any], tools: list[str], ctx: HookContext) -> str:
         name = one_line(ctx.agent, 64)
@@ -164,7 +140,9 @@ class WorkspaceHook(BaseHook):
             found = ((one, self._read(one)) for one in (name, INSTEAD.get(name, "")) if one)
             one, text = next(((one, text) for one, text in found if text.strip()), ("", ""))
             if text and text[:MAX_BYTES] not in known:
-                blocks.append(f"## {one}\n\n{_shown(one, text)}")
+                plain = visible(REDACTOR.text(text))
+                shown = cut_visibly(plain, MAX_BYTES, f" of {one}").strip()
+                blocks.append(f"## {one}\n\n{shown}")
         if blocks:
             yield "\n\n".join(blocks)
 
@@ -174,13 +152,10 @@ class WorkspaceHook(BaseHook):
     def _read(self, name: str) -> str:
         """Return a file of the workspace; empty if it is missing or refused."""
         try:
-            with Root(self._workspace) as root:
-                data = root.read_bytes(name, MAX_READ)
+            return read_text(self._workspace, name, MAX_READ)
         except (ToolError, ConfigError) as error:
-            if not is_missing(error):
-                _log.warning("%s is left out of the prompt: %s", name, error)
+            _log.warning("%s is left out of the prompt: %s", name, error)
             return ""
-        return data.decode("utf-8", "replace").removeprefix("\ufeff")
 
     def _skills(
         self, origin: Mapping[str, Any], tools: list[str], ctx: HookContext
@@ -207,7 +182,7 @@ class WorkspaceHook(BaseHook):
             said = as_data(FOLDER, text)
             yield f"# Memory\n\n{said}"
 
-    def _now(self, state: Mapping[str, Any], origin: Mapping[str, Any]) -> Iterator[str]:
+    def _now(self, origin: Mapping[str, Any]) -> Iterator[str]:
         store = self._memories
         time = datetime.fromtimestamp(store.clock(), zone_of(store.timezone))
         yield f"## Current Time\n{time:%Y-%m-%d %H:%M (%A)}, {store.timezone}"
@@ -218,15 +193,3 @@ class WorkspaceHook(BaseHook):
             if origin.get("group") and sender:
                 said += f"\nSender of the last message:\n{as_data('sender', sender)}"
             yield said
-        if self._summary:
-            known = peek(state, "summary")
-            if text := parts(peek(state, "messages") or [], known).summary:
-                yield f"## Summary of Previous Conversation\n\n{as_data(SUMMARY, text)}"
-
-
-def _shown(name: str, text: str) -> str:
-    """Return a file for the prompt: cut, without secrets and hidden characters."""
-    kept = cut(visible(REDACTOR.text(text)), MAX_BYTES)
-    if (size := len(text.encode())) > MAX_BYTES:
-        return f"{kept.strip()}\n[cut: {MAX_BYTES:,} of {size:,} bytes of {name}]"
-    return kept.strip()

@@ -57,6 +57,14 @@ def cut(text: str, limit: int) -> str:
     return text if len(raw) <= limit else raw[:limit].decode("utf-8", "ignore")
 
 
+def cut_visibly(text: str, limit: int, more: str) -> str:
+    """Return the first `limit` bytes of a text, and say how many it has, and `more`."""
+    kept = cut(text, limit)
+    return (
+        text if kept is text else f"{kept}\n[cut: {limit:,} of {len(text.encode()):,} bytes{more}]"
+    )
+
+
 def one_line(text: str, limit: int) -> str:
     """Return a text as one line of at most `limit` characters, as an entry of a list.
 

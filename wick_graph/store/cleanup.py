@@ -7,10 +7,22 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol
 
 import ormsgpack
-from sqlalchemy import Table, and_, delete, func, insert, literal, select, update
+from sqlalchemy import (
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.constants import RUN_KNOWN_SECONDS
@@ -412,6 +424,19 @@ _GONE: Final = b"\xff"
 GONE: Final = "deleted"
 """The status of such threads."""
 
+_TOGETHER: Final = 32
+"""The most threads that one transaction deletes."""
+
+_MARKS: Final = ("tenant", "thread", "status")
+
+_MARK: Final = statements.prepared(
+    update(threads)
+    .where(threads.c.id == bindparam("t"))
+    .values(**checked(threads, {name: bindparam(name) for name in _MARKS})),
+    *_MARKS,
+    "t",
+)
+
 
 class Writing(Protocol):
     """A function that begins a transaction."""
@@ -420,16 +445,9 @@ class Writing(Protocol):
         """Hold the database for writing."""
 
 
-def mark_deleted(db: Database, *conditions: ColumnElement[bool]) -> list[int]:
-    """Hide threads that are to be deleted, so that no reader sees half of one; return numbers."""
-    statement = select(threads.c.id).where(threads.c.tenant != _GONE, *conditions)
-    found = [row[0] for row in db.execute(*compiled(statement))]
-    for number in found:
-        gone = update(threads).where(threads.c.id == number)
-        said = {"tenant": _GONE, "thread": b"%d" % number, "status": GONE}
-        gone = gone.values(**checked(threads, said))
-        db.execute(*compiled(gone))
-    return found
+def mark_deleted(db: Database, numbers: Iterable[int]) -> None:
+    """Hide threads that are to be deleted, so that no reader sees half of one."""
+    db.executemany(_MARK, [(_GONE, b"%d" % number, GONE, number) for number in numbers])
 
 
 def marked_deleted(db: Database) -> list[int]:
@@ -438,50 +456,88 @@ def marked_deleted(db: Database) -> list[int]:
     return [row[0] for row in db.execute(*compiled(statement))]
 
 
-def remove(writing: Writing, number: int) -> None:
-    """Delete all rows of a thread that is marked as deleted, at most `BATCH` at a time."""
-    while True:
-        with writing(alone=True) as db:
-            db.execute(statements.LOCK_NUMBER, (number,))  # others may remove it at the same time
-            if not _remove_some(db, number):
-                return
+def remove(writing: Writing, numbers: Iterable[int]) -> None:
+    """Delete all rows of threads that are marked as deleted, at most `BATCH` in a transaction."""
+    known = sorted(numbers)
+    for start in range(0, len(known), _TOGETHER):
+        group, more = known[start : start + _TOGETHER], True
+        while more:
+            with writing(alone=True) as db:
+                more = _remove_some(db, group)
 
 
-def _remove_some(db: Database, number: int) -> bool:
-    """Delete one batch; False when the thread itself is gone."""
-    for table in OWNED:
-        key = table.c.thread if table.name == "leases" else table.c.rid
-        some = select(key).where(table.c.thread == number).limit(BATCH)
-        if db.execute(*compiled(delete(table).where(key.in_(some)))).rowcount:
+def _remove_some(db: Database, group: Sequence[int]) -> bool:
+    """Delete one batch; False when the threads themselves are gone."""
+    texts, left = _texts_of(len(group)), BATCH
+    db.execute(texts.lock, group)  # others may remove them at the same time
+    lanes = [row[0] for row in db.execute(texts.lanes, group).fetchall()]
+    steps: list[tuple[str, Sequence[int]]] = [(text, group) for text in texts.own]
+    for text, owners in (*((text, group) for text in _PAGES_OF), (_ITEMS_OF, lanes)):
+        starts, ends = _merged((owner, owner) for owner in owners)
+        ranges = zip(starts, ends, strict=True)
+        steps += [(text, (low << LANE_BITS, high << LANE_BITS | PLACES)) for low, high in ranges]
+    for text, values in (*steps, (texts.names, group)):
+        left -= db.execute(text, (*values, left)).rowcount
+        if left <= 0:
             return True
-    if any(_remove_range(db, table, number) for table in (moments, events, digests)):
-        return True
-    lanes = select(names.c.id).where(names.c.thread == number).order_by(names.c.id).limit(BATCH)
-    for (lane,) in db.execute(*compiled(lanes)).fetchall():
-        if _remove_range(db, items, lane):
-            return True
-    some = select(names.c.id).where(names.c.thread == number).limit(BATCH)
-    if db.execute(*compiled(delete(names).where(names.c.id.in_(some)))).rowcount:
-        return True
-    db.execute(*compiled(delete(threads).where(threads.c.id == number)))
+    db.execute(texts.threads, group)
     return False
 
 
-def _remove_range(db: Database, table: Table, owner: int) -> bool:
-    """Delete a batch of the rows with keys that begin with a number; False if none is left."""
-    low = owner << LANE_BITS
-    some = select(table.c.rid).where(table.c.rid.between(low, low | PLACES)).limit(BATCH)
-    return db.execute(*compiled(delete(table).where(table.c.rid.in_(some)))).rowcount > 0
+def _some(key: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Any:
+    """Delete rows, so many at most."""
+    some = select(key).where(*conditions).limit(bindparam("most")).offset(literal_column("0"))
+    return delete(key.table).where(key.in_(some))  # type: ignore[attr-defined]  # it is a column's
+
+
+def _within(table: Table) -> str:
+    rid, ends = table.c.rid, ("low", "high")
+    return statements.prepared(_some(rid, rid.between(*map(bindparam, ends))), *ends, "most")
+
+
+_PAGES_OF: Final = tuple(map(_within, (moments, events, digests)))
+
+_ITEMS_OF: Final = _within(items)
+
+
+class _Texts(NamedTuple):
+    """Statements about a group of threads."""
+
+    lock: str
+    lanes: str
+    own: tuple[str, ...]
+    names: str
+    threads: str
+
+
+@cache
+def _texts_of(size: int) -> _Texts:
+    order = [f"t{number}" for number in range(size)]
+    group = [bindparam(name) for name in order]
+    lanes, mine = names.c.thread.in_(group), threads.c.id.in_(group)
+    locked = select(threads.c.id).where(mine).order_by(threads.c.id).with_for_update()
+    keys = [one.c.thread if one.name == "leases" else one.c.rid for one in OWNED]
+    return _Texts(
+        lock=statements.prepared(locked, *order),
+        lanes=statements.prepared(select(names.c.id).where(lanes), *order),
+        own=tuple(
+            statements.prepared(_some(key, table.c.thread.in_(group)), *order, "most")
+            for key, table in zip(keys, OWNED, strict=True)
+        ),
+        names=statements.prepared(_some(names.c.id, lanes), *order, "most"),
+        threads=statements.prepared(delete(threads).where(mine), *order),
+    )
 
 
 def delete_thread(core: StoreConnection, thread_id: str) -> bool:
     """Delete a thread with all its rows; False if there was none."""
     with core.writing(thread_id, alone=True) as db:
         key = text_bytes(thread_id)
-        found = mark_deleted(db, threads.c.tenant == core.tenant, threads.c.thread == key)
+        own = (threads.c.tenant == core.tenant, threads.c.thread == key)
+        found = [row[0] for row in db.execute(*compiled(select(threads.c.id).where(*own)))]
+        mark_deleted(db, found)
         core.caches.pop(key, None)
-    for number in found:
-        remove(core.writing, number)
+    remove(core.writing, found)
     return bool(found)
 
 
@@ -696,6 +752,7 @@ def spans(form: Form) -> Iterable[tuple[int, int]]:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Join ranges that meet; return the starts and the ends."""
     starts: list[int] = []
     ends: list[int] = []
     for first, last in sorted(set(spans)):

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from sqlalchemy import Table, bindparam, delete, func, select, update
@@ -46,39 +47,28 @@ _b = bindparam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    """A message that came in."""
+class Row:
+    """A message of the inbox or the outbox."""
 
     row: int
     key: str
-    """What makes its turn repeatable: the same each time the message is handled."""
+    """What makes it one row however often it comes or is put, and its turn repeatable."""
     chat: str
     state: str
-    tries: int
-    received: float
+    at: float
+    """When it came, or was put."""
     message: Mapping[str, Any]
     here: bool = True
     """Whether this process answers it: else another one answers earlier messages of its chat."""
     behind: tuple[int, ...] = ()
     """The rows of earlier messages of its chat that were open when it came."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
-    """A message that goes out."""
-
-    row: int
-    key: str
-    chat: str
-    state: str
-    tries: int
-    due: float
-    created: float
-    message: Mapping[str, Any]
+    tries: int = 0
+    due: float = 0.0
+    """When to send it."""
     native: str = ""
     """The platform's id, once it is sent."""
     error: str = ""
-    """Why the last try failed."""
+    """Why the last try to send it failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,62 +94,43 @@ def _chat(name: str) -> bytes:
     return text_bytes(f"{name.partition(':')[0][:64]}:#{hashed(name)}")
 
 
-_IN: Final = (
-    *(inbox.c.rid, inbox.c.key, inbox.c.chat, inbox.c.state, inbox.c.tries),
-    *(inbox.c.received, inbox.c.body, inbox.c.server),
-)
-
-_OUT: Final = (
-    *(outbox.c.rid, outbox.c.key, outbox.c.chat, outbox.c.state, outbox.c.tries),
-    *(outbox.c.due, outbox.c.created, outbox.c.body, outbox.c.server),
-)
+def _ordered(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values in the order of a table's columns, as statements take them."""
+    return {column.name: values[column.name] for column in table.c if column.name in values}
 
 
-def _added(table: Table, order: Sequence[str]) -> str:
-    values = checked(table, {name: _b(name) for name in order}, new=True)
+@cache
+def _insert(table: Table, *names: str) -> str:
+    """Return the text that adds a row with these columns, unless its key is there."""
+    values = checked(table, {name: _b(name) for name in names}, new=True)
     made = upsert(table).values(**values).on_conflict_do_nothing().returning(table.c.rid)
-    return prepared(made, *order)
+    return prepared(made, *names)
 
 
-_TAKE_ORDER: Final = ("tenant", "key", "chat", "state", "server", "tries", "received", "body")
+@cache
+def _update(table: Table, *names: str) -> str:
+    """Return the text that changes these columns of a row in a state."""
+    new: dict[str, Any] = {name: _b(f"new_{name}") for name in names}
+    made = (
+        update(table)
+        .values(**checked(table, new))
+        .where(table.c.rid == _b("row"), table.c.tenant == _b("tenant"), table.c.state == _b("was"))
+    )
+    return prepared(made, *(one.key for one in new.values()), "row", "tenant", "was")
 
-_TAKE: Final = _added(inbox, _TAKE_ORDER)
 
-_PUT_ORDER: Final = (
-    *("tenant", "key", "chat", "turn", "state", "server", "tries", "due", "created", "body"),
-)
+def _about(statement: Any, table: Table, *names: str) -> str:
+    """Return the text of a statement about the rows with given values of these columns."""
+    return prepared(statement.where(*(table.c[name] == _b(name) for name in names)), *names)
 
-_PUT: Final = _added(outbox, _PUT_ORDER)
 
-_OPEN_IN: Final = prepared(
-    select(inbox.c.rid, inbox.c.server).where(
-        inbox.c.tenant == _b("t"), inbox.c.state == _b("s"), inbox.c.chat == _b("c")
-    ),
-    *("t", "s", "c"),
-)
+_OPEN_IN: Final = _about(select(inbox.c.rid, inbox.c.server), inbox, "tenant", "state", "chat")
 
-_END: Final = prepared(
-    update(inbox)
-    .values(**checked(inbox, {"state": _b("s"), "ended": _b("n")}))
-    .where(inbox.c.rid == _b("r"), inbox.c.tenant == _b("t"), inbox.c.state == _b("o")),
-    *("s", "n", "r", "t", "o"),
-)
+_WROTE: Final = _about(select(func.count(outbox.c.rid)), outbox, "turn", "tenant", "chat")
 
-_SENT: Final = prepared(
-    update(outbox)
-    .values(**checked(outbox, {"state": _b("s"), "ended": _b("n"), "body": _b("x")}))
-    .where(outbox.c.rid == _b("r"), outbox.c.tenant == _b("t")),
-    *("s", "n", "x", "r", "t"),
-)
+_FACT: Final = _about(select(facts.c.body), facts, "tenant", "key")
 
-_WROTE: Final = prepared(
-    select(func.count(outbox.c.rid)).where(
-        outbox.c.turn == _b("u"), outbox.c.tenant == _b("t"), outbox.c.chat == _b("c")
-    ),
-    "u",
-    "t",
-    "c",
-)
+_DROP: Final = _about(delete(facts), facts, "tenant", "key")
 
 
 class Mailbox:
@@ -190,7 +161,7 @@ class Mailbox:
 
     def receive(
         self, key: str, chat: str, message: Mapping[str, Any], *, most: int | None = None
-    ) -> Received | None:
+    ) -> Row | None:
         """Store a message, and return it; None if it is known.
 
         Args:
@@ -206,30 +177,26 @@ class Mailbox:
             others = (server for server in servers if self._is_at_work(db, server))
             mine = next(others, self._server)
             state = "open" if most is None or len(found) < most else "refused"
-            now, body = self.now, self._close(message, key, "inbox")
-            row = (*self._place(key, chat), state, mine, 0, now, body)
-            made = db.execute(_TAKE, row).fetchone()
-        if made is None:
-            return None
-        return Received(
-            row=made[0],
+            now, body = self.now, self._close(message, key, inbox)
+            about = {"state": state, "server": mine, "received": now}
+            row = self._add(db, inbox, key, chat, body, **about)
+        return row and Row(
+            row=row,
             key=key,
             chat=chat,
             state=state,
-            tries=0,
-            received=now,
+            at=now,
             message=message,
             here=mine == self._server,
             behind=tuple(row for row, _ in found),
         )
 
-    def waiting(self) -> list[Received]:
+    def waiting(self) -> list[Row]:
         """Return the open messages that this process is to answer, the oldest first.
 
         Those of dead processes are this one's from now on.
         """
-        query = self._of(inbox, *_IN).where(inbox.c.state == "open").order_by(inbox.c.rid)
-        return [self._received(row) for row in self._claimed(inbox, query)]
+        return self._claimed(inbox)
 
     def settle(
         self,
@@ -240,7 +207,7 @@ class Mailbox:
         unless: str = "",
         state: State = "done",
         drops: Sequence[str] = (),
-    ) -> list[Outgoing]:
+    ) -> list[Row]:
         """End messages, and put their answers into the outbox, in one commit.
 
         Args:
@@ -251,81 +218,68 @@ class Mailbox:
             state: `done` or `refused`.
             drops: Facts that end with the messages.
         """
-        tenant = self._core.tenant
         with self._writing() as db:
-            now, ended = self.now, 0
-            for row in rows:
-                ended += db.execute(_END, (state, now, row, tenant, "open")).rowcount
-            if not ended:
+            end = {"state": state, "ended": self.now}
+            if not sum([self._change(db, inbox, row, "open", **end) for row in rows]):
                 return []
             for key in drops:
-                db.execute(*compiled(delete(facts).where(*self._named(key))))
-            chat = _chat(unless)
-            if unless and db.execute(_WROTE, (text_bytes(turn), tenant, chat)).fetchone()[0]:
+                self._drop(db, key)
+            wrote = (text_bytes(turn), self._core.tenant, _chat(unless))
+            if unless and db.execute(_WROTE, wrote).fetchone()[0]:
                 return []
             return [made for one in answers if (made := self._put(db, one, None)) is not None]
 
     # --- the outbox
 
-    def queue(self, draft: Draft, *, turn: str = "") -> Outgoing | None:
+    def queue(self, draft: Draft, *, turn: str = "") -> Row | None:
         """Put a message into the outbox, and return it; None if its key is there."""
         with self._writing() as db:
             return self._put(db, draft, text_bytes(turn) or None)
 
-    def unsent(self) -> list[Outgoing]:
+    def unsent(self) -> list[Row]:
         """Return the open messages that this process is to send, the oldest first.
 
         Those of dead processes are this one's from now on.
         """
-        query = self._of(outbox, *_OUT).where(outbox.c.state == "open").order_by(outbox.c.rid)
-        return [self._outgoing(row) for row in self._claimed(outbox, query)]
+        return self._claimed(outbox)
 
-    def sent(self, one: Outgoing, native: str = "") -> None:
+    def sent(self, one: Row, native: str = "") -> None:
         """Note that a message was sent, and the platform's id of it."""
-        body = self._close({"message": one.message, "native": native}, one.key, "outbox")
-        with self._writing() as db:
-            db.execute(_SENT, ("sent", self.now, body, one.row, self._core.tenant))
+        self._note(one, {"native": native}, state="sent", ended=self.now)
 
-    def failed(self, one: Outgoing, error: str, due: float | None) -> None:
+    def failed(self, one: Row, error: str, due: float | None) -> None:
         """Note that a message was not sent, and when to try again; None for never."""
-        body = self._close({"message": one.message, "error": error}, one.key, "outbox")
-        tries = {"tries": one.tries + 1, "body": body}
         more = {"state": "dead", "ended": self.now} if due is None else {"due": due}
-        with self._writing() as db:
-            made = update(outbox).values(**checked(outbox, {**tries, **more}))
-            db.execute(*compiled(made.where(*self._is(outbox, one.row))))
+        self._note(one, {"error": error}, tries=one.tries + 1, **more)
 
     def resend(self, row: int) -> bool:
         """Let a dead message be sent again; False if there is no such message."""
-        values = {"state": "open", "tries": 0, "due": self.now, "server": self._server}
-        made = update(outbox).values(**checked(outbox, values))
-        made = made.where(*self._is(outbox, row), outbox.c.state == "dead")
+        again = {"state": "open", "tries": 0, "due": self.now, "server": self._server}
         with self._writing() as db:
-            return bool(db.execute(*compiled(made)).rowcount)
+            return self._change(db, outbox, row, "dead", **again)
 
     # --- listings
 
-    def inbox(self, state: State | None = None, limit: int = 100) -> list[Received]:
+    def inbox(self, state: State | None = None, limit: int = 100) -> list[Row]:
         """Return the messages that came last, the newest first."""
-        return [self._received(row) for row in self._latest(inbox, _IN, state, limit)]
+        return self._latest(inbox, state, limit)
 
-    def outbox(self, state: State | None = None, limit: int = 100) -> list[Outgoing]:
+    def outbox(self, state: State | None = None, limit: int = 100) -> list[Row]:
         """Return the messages that were put last, the newest first."""
-        return [self._outgoing(row) for row in self._latest(outbox, _OUT, state, limit)]
+        return self._latest(outbox, state, limit)
 
-    def answers(self, chat: str, after: int = 0, limit: int = 100) -> list[Outgoing]:
+    def answers(self, chat: str, after: int = 0, limit: int = 100) -> list[Row]:
         """Return the messages to a chat after a row, the oldest first, whatever their state."""
-        query = self._of(outbox, *_OUT).where(outbox.c.chat == _chat(chat))
-        query = query.where(outbox.c.rid > after).order_by(outbox.c.rid).limit(limit)
-        with self._core.reading() as db:
-            return [self._outgoing(row) for row in db.execute(*compiled(query)).fetchall()]
+        query = self._rows(outbox, outbox.c.chat == _chat(chat), outbox.c.rid > after)
+        return self._read(outbox, query.order_by(outbox.c.rid).limit(limit))
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how many messages there are, by box and state."""
         made: dict[str, dict[str, int]] = {}
         with self._core.reading() as db:
             for table in (inbox, outbox):
-                query = self._of(table, table.c.state, func.count()).group_by(table.c.state)
+                query = select(table.c.state, func.count()).group_by(table.c.state)
+                query = query.where(table.c.tenant == self._core.tenant)
                 made[table.name] = dict(db.execute(*compiled(query)).fetchall())
         return made
 
@@ -349,48 +303,38 @@ class Mailbox:
 
     def put_fact(self, key: str, data: Any) -> None:
         """Store a fact in place of the earlier one."""
-        with self._writing() as db:
-            self._put_fact(db, key, data)
-
-    def add_fact(self, key: str, data: Any) -> bool:
-        """Store a fact unless there is one; return whether it was stored."""
-        values = self._values(key, data)
-        made = upsert(facts).values(**checked(facts, values, new=True)).on_conflict_do_nothing()
-        with self._writing() as db:
-            return bool(db.execute(*compiled(made)).rowcount)
+        self.change_fact(key, lambda _: data)
 
     def change_fact(self, key: str, change: Callable[[Any], Any]) -> Any:
         """Store what a function makes of a fact, and return it; None deletes it.
 
         No other process changes the fact between reading and writing.
         """
-        if self._core.dialect.locks:
-            self.add_fact(key, None)
         with self._writing() as db:
             if self._core.dialect.locks:  # a write locks the row until the commit
-                touch = update(facts).values(**checked(facts, {"changed": self.now}))
-                db.execute(*compiled(touch.where(*self._named(key))))
+                self._put_fact(db, key, None, "changed")
             made = change(self._fact(db, key))
             if made is None:
-                db.execute(*compiled(delete(facts).where(*self._named(key))))
+                self._drop(db, key)
             else:
-                self._put_fact(db, key, made)
+                self._put_fact(db, key, made, "changed", "body", "checksum")
             return made
 
     def facts(self, prefix: str) -> dict[str, Any]:
         """Return the facts with keys that begin with a text."""
         low = text_bytes(prefix)
-        query = self._of(facts, facts.c.key, facts.c.body)
-        query = query.where(facts.c.key >= low, facts.c.key < low + b"\xff").order_by(facts.c.key)
+        query = select(facts.c.key, facts.c.body).where(
+            *(facts.c.tenant == self._core.tenant, facts.c.key >= low, facts.c.key < low + b"\xff")
+        )
         with self._core.reading() as db:
-            found = db.execute(*compiled(query)).fetchall()
-        made = {bytes_text(key): self._open(body, bytes_text(key), "facts") for key, body in found}
+            found = db.execute(*compiled(query.order_by(facts.c.key))).fetchall()
+        made = {bytes_text(key): self._open(body, bytes_text(key), facts) for key, body in found}
         return {key: data for key, data in made.items() if data is not None}
 
     def drop_fact(self, key: str) -> bool:
         """Delete a fact; return whether there was one."""
         with self._writing() as db:
-            return bool(db.execute(*compiled(delete(facts).where(*self._named(key)))).rowcount)
+            return self._drop(db, key)
 
     # --- processes
 
@@ -413,10 +357,8 @@ class Mailbox:
         """Release what this process has not ended, so that any other may take it."""
         with self._writing() as db:
             for table in (inbox, outbox):
-                mine = (table.c.tenant == self._core.tenant, table.c.server == self._server)
-                made = update(table).values(**checked(table, {"server": _NOBODY}))
-                db.execute(*compiled(made.where(*mine, table.c.state == "open")))
-            db.execute(*compiled(delete(facts).where(*self._named(_ALIVE + self.server))))
+                self._give(db, table, _NOBODY, table.c.server == self._server)
+            self._drop(db, _ALIVE + self.server)
 
     # --- Inside a transaction.
 
@@ -438,128 +380,121 @@ class Mailbox:
         recent = known is not None and 0 <= self.now - known["at"] < LEASE_SECONDS
         return is_alive(server.rpartition(b"#")[0], elsewhere=recent)
 
-    def _claimed(self, table: Table, query: Any) -> list[Any]:
-        """Return the rows of this process; take those of dead ones."""
+    def _claimed(self, table: Table) -> list[Row]:
+        """Return the open rows of this process; take those of dead ones."""
+        query = self._rows(table, table.c.state == "open").order_by(table.c.rid)
         with self._core.reading() as db:
             found = db.execute(*compiled(query)).fetchall()
             others = {bytes(row[-1]) for row in found} - {self._server}
             gone = [server for server in others if not self._is_at_work(db, server)]
-        free = [row[0] for row in found if bytes(row[-1]) in gone and self._may_take(table, row)]
+        free = [
+            row
+            for row, _, chat, *_, server in found
+            if bytes(server) in gone and self._may_take(table, bytes_text(chat))
+        ]
         if free:
-            mine = (table.c.tenant == self._core.tenant, table.c.state == "open")
-            made = update(table).values(**checked(table, {"server": self._server}))
-            made = made.where(*mine, table.c.server.in_(gone))
+            mine = (table.c.server.in_(gone), table.c.rid.in_(free[:_MOST_TAKEN]))
             with self._writing() as db:
-                db.execute(*compiled(made.where(table.c.rid.in_(free[:_MOST_TAKEN]))))
+                self._give(db, table, self._server, *mine)
                 found = db.execute(*compiled(query)).fetchall()
-        return [row for row in found if bytes(row[-1]) == self._server]
+        return [self._row(table, row) for row in found if bytes(row[-1]) == self._server]
 
-    def _may_take(self, table: Table, row: Sequence[Any]) -> bool:
-        chat = bytes_text(row[2])
+    def _give(self, db: Any, table: Table, server: bytes, *where: Any) -> None:
+        """Let a process have the open rows for which conditions hold."""
+        made = update(table).values(**checked(table, {"server": server}))
+        made = made.where(table.c.tenant == self._core.tenant, table.c.state == "open", *where)
+        db.execute(*compiled(made))
+
+    def _may_take(self, table: Table, chat: str) -> bool:
         if table is inbox:
             return self.takes is None or chat in self.takes
-        return self._sends(chat)
-
-    def _sends(self, chat: str) -> bool:
         return self.sends is None or chat.partition(":")[0] in self.sends
 
-    def _put(self, db: Any, draft: Draft, turn: bytes | None) -> Outgoing | None:
-        now, body = self.now, self._close({"message": draft.message}, draft.key, "outbox")
-        server = self._server if self._sends(draft.chat) else _NOBODY
-        row = (*self._place(draft.key, draft.chat), turn, "open", server, 0, now, now, body)
-        made = db.execute(_PUT, row).fetchone()
-        if made is None:
-            return None
-        return Outgoing(
-            row=made[0],
-            key=draft.key,
-            chat=draft.chat,
-            state="open",
-            tries=0,
-            due=now,
-            created=now,
-            message=draft.message,
+    def _put(self, db: Any, draft: Draft, turn: bytes | None) -> Row | None:
+        now, key, chat = self.now, draft.key, draft.chat
+        body = self._close({"message": draft.message}, key, outbox)
+        server = self._server if self._may_take(outbox, chat) else _NOBODY
+        about = {"turn": turn, "state": "open", "server": server, "due": now, "created": now}
+        row = self._add(db, outbox, key, chat, body, **about)
+        return row and Row(
+            row=row, key=key, chat=chat, state="open", at=now, due=now, message=draft.message
         )
 
-    def _place(self, key: str, chat: str) -> tuple[bytes, bytes, bytes]:
-        return self._core.tenant, text_bytes(key), _chat(chat)
+    def _add(self, db: Any, table: Table, key: str, chat: str, body: bytes, **values: Any) -> Any:
+        """Add a row, and return its number; None if its key is there."""
+        place = {"tenant": self._core.tenant, "key": text_bytes(key), "chat": _chat(chat)}
+        row = _ordered(table, {**place, "tries": 0, **values, "body": body})
+        made = db.execute(_insert(table, *row), (*row.values(),)).fetchone()
+        return made and made[0]
 
-    def _of(self, table: Table, *columns: Any) -> Any:
-        return select(*columns).where(table.c.tenant == self._core.tenant)
+    def _change(self, db: Any, table: Table, row: int, was: State, **values: Any) -> bool:
+        """Change a row if it is in a state; return whether it was."""
+        new = _ordered(table, values)
+        given = (*new.values(), row, self._core.tenant, was)
+        return bool(db.execute(_update(table, *new), given).rowcount)
 
-    def _is(self, table: Table, row: int) -> tuple[Any, ...]:
-        return table.c.rid == row, table.c.tenant == self._core.tenant
+    def _note(self, one: Row, about: Mapping[str, str], **values: Any) -> None:
+        """Note what became of a try to send a message."""
+        body = self._close({"message": one.message, **about}, one.key, outbox)
+        with self._writing() as db:
+            self._change(db, outbox, one.row, "open", **values, body=body)
 
-    def _latest(
-        self, table: Table, columns: Collection[Any], state: State | None, limit: int
-    ) -> list[Any]:
-        query = self._of(table, *columns).order_by(table.c.rid.desc()).limit(limit)
-        if state is not None:
-            query = query.where(table.c.state == state)
+    def _rows(self, table: Table, *where: Any) -> Any:
+        c, out = table.c, table is outbox
+        times = (c.created, c.due) if out else (c.received, c.received)
+        columns = (c.rid, c.key, c.chat, c.state, c.tries, *times, c.body, c.server)
+        return select(*columns).where(c.tenant == self._core.tenant, *where)
+
+    def _read(self, table: Table, query: Any) -> list[Row]:
         with self._core.reading() as db:
-            return db.execute(*compiled(query)).fetchall()
+            return [self._row(table, one) for one in db.execute(*compiled(query)).fetchall()]
 
-    def _named(self, key: str) -> tuple[Any, ...]:
-        return facts.c.tenant == self._core.tenant, facts.c.key == text_bytes(key)
+    def _row(self, table: Table, found: Sequence[Any]) -> Row:
+        number, key, chat, state, tries, at, due, body, _ = found
+        name = bytes_text(key)
+        data = self._open(body, name, table)
+        return Row(
+            row=number,
+            key=name,
+            chat=bytes_text(chat),
+            state=state,
+            tries=tries,
+            at=at,
+            due=due,
+            **(data if table is outbox else {"message": data}),
+        )
+
+    def _latest(self, table: Table, state: State | None, limit: int) -> list[Row]:
+        query = self._rows(table, *([] if state is None else [table.c.state == state]))
+        return self._read(table, query.order_by(table.c.rid.desc()).limit(limit))
 
     def _fact(self, db: Any, key: str) -> Any:
-        query = select(facts.c.body).where(*self._named(key))
-        found = db.execute(*compiled(query)).fetchone()
-        return None if found is None else self._open(found[0], key, "facts")
+        found = db.execute(_FACT, (self._core.tenant, text_bytes(key))).fetchone()
+        return None if found is None else self._open(found[0], key, facts)
 
-    def _values(self, key: str, data: Any) -> dict[str, Any]:
-        body = self._close(data, key, "facts")
-        return {
-            "tenant": self._core.tenant,
-            "key": text_bytes(key),
-            "changed": self.now,
-            "body": body,
-        }
+    def _drop(self, db: Any, key: str) -> bool:
+        return bool(db.execute(_DROP, (self._core.tenant, text_bytes(key))).rowcount)
 
-    def _put_fact(self, db: Any, key: str, data: Any) -> None:
-        made = upsert(facts).values(**checked(facts, self._values(key, data), new=True))
-        new = {name: made.excluded[name] for name in ("changed", "body", "checksum")}
+    def _put_fact(self, db: Any, key: str, data: Any, *columns: str) -> None:
+        """Add a fact; if there is one, change these columns of it."""
+        values = {"tenant": self._core.tenant, "key": text_bytes(key), "changed": self.now}
+        values["body"] = self._close(data, key, facts)
+        made = upsert(facts).values(**checked(facts, values, new=True))
+        new = {name: made.excluded[name] for name in columns}
         made = made.on_conflict_do_update(index_elements=["tenant", "key"], set_=new)
         db.execute(*compiled(made))
 
-    def _close(self, data: Any, key: str, table: str) -> bytes:
+    def _close(self, data: Any, key: str, table: Table) -> bytes:
         text = json.dumps(data, separators=(",", ":"))
-        closed = self._core.close_text(text, text_bytes(key), table)
+        closed = self._core.close_text(text, text_bytes(key), table.name)
         assert closed is not None
         return closed
 
-    def _open(self, body: bytes, key: str, table: str) -> Any:
-        text = self._core.open_text(bytes(body), text_bytes(key), table)
+    def _open(self, body: bytes, key: str, table: Table) -> Any:
+        text = self._core.open_text(bytes(body), text_bytes(key), table.name)
         try:
             return json.loads(text or "")
         except ValueError:
             raise StorageError(
-                f"a row of {table} cannot be read; restore a backup, or delete the row"
+                f"a row of {table.name} cannot be read; restore a backup, or delete the row"
             ) from None
-
-    def _received(self, row: Sequence[Any]) -> Received:
-        number, key, chat, state, tries, received, body, _ = row
-        name = bytes_text(key)
-        return Received(
-            row=number,
-            key=name,
-            chat=bytes_text(chat),
-            state=state,
-            tries=tries,
-            received=received,
-            message=self._open(body, name, "inbox"),
-        )
-
-    def _outgoing(self, row: Sequence[Any]) -> Outgoing:
-        number, key, chat, state, tries, due, created, body, _ = row
-        name = bytes_text(key)
-        return Outgoing(
-            row=number,
-            key=name,
-            chat=bytes_text(chat),
-            state=state,
-            tries=tries,
-            due=due,
-            created=created,
-            **self._open(body, name, "outbox"),
-        )

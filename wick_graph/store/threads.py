@@ -32,6 +32,9 @@ from wick_graph.types import THREAD_ID_PATTERN
 
 _KEPT: Final = ("running", "waiting", cleanup.GONE)
 
+_MARKED: Final = 500
+"""The most threads that one transaction marks."""
+
 _DEAD: Final = select(leases.c.thread).where(leases.c.until <= Now())
 
 _log: Final = logging.getLogger(__name__)
@@ -52,15 +55,12 @@ def sweep(core: StoreConnection) -> list[str]:
             off,
         )
         return []
+    cleanup.remove(core.writing, _unfinished(core))
     gone: list[str] = []
     alive: set[int] = set()
-    for number in _unfinished(core):
-        cleanup.remove(core.writing, number)
-    while (found := _mark_next_deleted(core, alive)) is not None:
-        number, thread_id = found
-        if number not in alive:
-            cleanup.remove(core.writing, number)
-            gone.append(thread_id)
+    while (found := _mark_some_deleted(core, alive)) is not None:
+        cleanup.remove(core.writing, found)
+        gone += found.values()
     if gone:
         _shrink(core)
     return gone
@@ -86,25 +86,23 @@ def expired(core: StoreConnection) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def _mark_next_deleted(core: StoreConnection, alive: set[int]) -> tuple[int, str] | None:
-    """Mark one expired thread as deleted, after a check in the same transaction.
+def _mark_some_deleted(core: StoreConnection, alive: set[int]) -> dict[int, str] | None:
+    """Mark expired threads as deleted, after a check in the same transaction; None if none is left.
 
     A clock that jumps makes leases look expired. If the owner is a live process of this machine,
     its run goes on: the thread is added to `alive`, and stays.
     """
     with core.writing(alone=True) as db:
         query = select(threads.c.id, threads.c.thread, threads.c.status).where(*expired(core))
-        query = query.where(threads.c.id.not_in(alive)).limit(1).with_for_update(skip_locked=True)
-        row = db.execute(*compiled(query)).fetchone()
-        if row is None:
-            return None
-        number, key, status = row
-        if status == "running" and _is_held_here(db, number):
-            alive.add(number)
-        else:
+        query = query.where(threads.c.id.not_in(alive)).limit(_MARKED)
+        rows = db.execute(*compiled(query.with_for_update(skip_locked=True))).fetchall()
+        held = {row[0] for row in rows if row[2] == "running" and _is_held_here(db, row[0])}
+        alive |= held
+        found = {number: key for number, key, _ in rows if number not in held}
+        cleanup.mark_deleted(db, found)
+        for key in found.values():
             core.caches.pop(key, None)
-            cleanup.mark_deleted(db, threads.c.id == number)
-        return number, bytes_text(key)
+    return {number: bytes_text(key) for number, key in found.items()} if rows else None
 
 
 def _is_held_here(db: Database, thread: int) -> bool:

@@ -19,7 +19,6 @@ class CliChannel:
     Args:
         show: Gets each message that is sent; it may be a coroutine function.
         session: The key of the session; by default `cli:local`.
-        sender_id: The sender of all messages.
     """
 
     name = "cli"
@@ -28,13 +27,9 @@ class CliChannel:
     idempotent = False
 
     def __init__(
-        self,
-        show: Callable[[OutboundMessage], Awaitable[None] | None],
-        *,
-        session: str = "",
-        sender_id: str = "cli",
+        self, show: Callable[[OutboundMessage], Awaitable[None] | None], *, session: str = ""
     ) -> None:
-        self._show, self._session, self._sender = show, session, sender_id
+        self._show, self._session = show, session
         self._receive: Receive | None = None
 
     async def start(self, receive: Receive) -> None:
@@ -56,7 +51,7 @@ class CliChannel:
             raise ConfigError("the channel cli is not started; start the gateway before you ask")
         message = InboundMessage(
             channel=self.name,
-            sender_id=self._sender,
+            sender_id=self.name,
             chat_id="local",
             content=text,
             session_key=self._session,

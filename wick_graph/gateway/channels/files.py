@@ -6,10 +6,9 @@ import asyncio
 import json
 import os
 import re
-import stat
 import unicodedata
-from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterable, Collection, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,7 @@ import httpx
 from wick_graph.backends.root import Root
 from wick_graph.config.gateway import TranscriptionConfig
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, DeliveryError, RefusedError, ToolError
+from wick_graph.errors import DeliveryError, RefusedError, ToolError
 from wick_graph.web import Client, Target
 
 _LONGEST: Final = 80
@@ -51,101 +50,75 @@ def safe_name(name: str) -> str:
     return f"_{kept}" if _RESERVED.fullmatch(kept) else kept or "file"
 
 
-async def store(
-    chunks: AsyncGenerator[bytes, None], attachment: Mapping[str, Any], folder: Path, most: int
-) -> Path:
+def store(data: bytes, attachment: Mapping[str, Any], folder: Path) -> Path:
     """Write a file that a sender attached into a folder, and return its path.
 
     The name ends in a hash of the attachment's id: fetched again, it replaces itself, and never
     another file. No link is followed, the folder itself included.
 
     Raises:
-        RefusedError: It has more than `most` bytes, or says that it is an image and is none.
+        RefusedError: It says that it is an image, and is none.
         ToolError: The folder cannot be written to.
     """
+    begin = _BEGINS.get(str(attachment.get("type")))
+    if begin is not None and not begin.match(data):
+        kind = f"is not of the type {attachment['type']} that it claims; send it as what it is"
+        raise RefusedError(f"{_named(attachment)} {kind}")
     name = Path(safe_name(str(attachment.get("name") or "")))
     mark = sha256(str(attachment["id"]).encode("utf-8", "replace")).hexdigest()[:12]
-    shown = f"{name.stem}-{mark}{name.suffix}"
+    rel = f"{folder.name}/{name.stem}-{mark}{name.suffix}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with Root(folder.parent) as root:
-        rel = f"{folder.name}/{shown}"
         root.make_dir(folder.name)
-        fd = root.create(rel)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                async with aclosing(chunks):
-                    await _write(chunks, file, attachment, most)
-        except BaseException:
-            root.remove(rel)
-            raise
-    return folder / shown
+        root.remove(rel)
+        root.replace(rel, data)
+    return folder.parent / rel
 
 
-async def _write(
-    chunks: AsyncGenerator[bytes, None], file: Any, attachment: Mapping[str, Any], most: int
-) -> None:
-    size, first = 0, b""
+async def collect(chunks: AsyncIterable[bytes], attachment: Mapping[str, Any], most: int) -> bytes:
+    """Return what comes.
+
+    Raises:
+        RefusedError: It has more than `most` bytes, whatever was announced.
+    """
+    data = bytearray()
     async for chunk in chunks:
-        size += len(chunk)
-        if size > most:
-            raise RefusedError(too_large(attachment, most))
-        first = (first + chunk)[:16] if len(first) < 16 else first
-        file.write(chunk)
-    begin = _BEGINS.get(str(attachment.get("type")))
-    if begin is not None and not begin.match(first):
-        raise RefusedError(
-            f"the file {safe_name(str(attachment.get('name') or ''))} is not of the "
-            f"type {attachment['type']} that it claims; send it as what it is"
-        )
-
-
-def too_large(attachment: Mapping[str, Any], most: int) -> str:
-    """Say that a file is too large."""
-    return f"{_named(attachment)} has more than {most} bytes; send a smaller one"
+        data += chunk
+        if len(data) > most:
+            raise too_large(attachment, most)
+    return bytes(data)
 
 
 async def download(
     url: str,
     origins: Collection[str],
     attachment: Mapping[str, Any],
-    folder: Path,
     most: int,
     headers: Mapping[str, str] | None = None,
-) -> Path:
-    """Download a file from one of some origins, and store it; follow no redirect.
+) -> bytes:
+    """Download a file from one of some origins; follow no redirect.
 
     Raises:
-        RefusedError: It is elsewhere, too large, or of another type than it says.
-        ToolError: It cannot be downloaded or stored.
+        RefusedError: It is elsewhere, or has more than `most` bytes.
+        DeliveryError: There is none.
     """
-    if int(attachment.get("size") or 0) > most:
-        raise RefusedError(too_large(attachment, most))
-    try:
-        known = Target.parse(url).origin in origins
-    except ConfigError:
-        known = False
-    if not known:
+    if not url.startswith(tuple(f"{origin}/" for origin in origins)):
         raise RefusedError(f"{_named(attachment)} is on no host of the platform; upload it there")
-    try:
-        async with (
-            httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client,
-            client.stream("GET", url, headers=dict(headers or {})) as answer,
-        ):
-            kind = answer.headers.get("content-type", "")
-            page = kind.startswith("text/html") and "html" not in str(attachment.get("type"))
-            if answer.status_code == 200 and not page:
-                return await store(_chunks(answer), attachment, folder, most)
-            why = "the answer is a page" if page else f"HTTP {answer.status_code}"
-    except ToolError:
-        raise
-    except Exception as error:  # it refers to the request, with the token
-        why = type(error).__name__
-    raise not_fetched(attachment, why)
+    async with (
+        httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client,
+        client.stream("GET", url, headers=dict(headers or {})) as answer,
+    ):
+        if answer.status_code != 200:
+            raise DeliveryError(f"HTTP {answer.status_code}")
+        kind = answer.headers.get("content-type", "")
+        if kind.startswith("text/html") and "html" not in str(attachment.get("type")):
+            raise DeliveryError("the answer is a page")
+        return await collect(answer.aiter_bytes(), attachment, most)
 
 
-async def _chunks(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
-    async for chunk in answer.aiter_bytes():
-        yield chunk
+def too_large(attachment: Mapping[str, Any], most: int) -> RefusedError:
+    """Say that a file is too large."""
+    return RefusedError(f"{_named(attachment)} has more than {most} bytes; send a smaller one")
 
 
 def not_fetched(attachment: Mapping[str, Any], why: str) -> ToolError:
@@ -153,14 +126,14 @@ def not_fetched(attachment: Mapping[str, Any], why: str) -> ToolError:
     return ToolError(f"{_named(attachment)} cannot be downloaded ({why}); ask to send it again")
 
 
-def attachment(
-    number: str, name: str, size: int, mime: str, *, voice: bool = False
-) -> dict[str, Any]:
+def _named(attachment: Mapping[str, Any]) -> str:
+    return f"the file {safe_name(str(attachment.get('name') or ''))}"
+
+
+def attachment(number: str, name: str | None, size: int | None, mime: str | None) -> dict[str, Any]:
     """Describe what a message carries; the name is made safe, size and type are claims."""
-    mime = mime.partition(";")[0].strip()
-    first = {"image": "photo", "audio": "audio", "video": "video"}.get(mime.partition("/")[0])
-    kind = "voice" if voice else first or "document"
-    return {"id": number, "kind": kind, "name": safe_name(name), "size": size, "type": mime}
+    kind = (mime or "").partition(";")[0].strip()
+    return {"id": number, "name": safe_name(name or ""), "size": size or 0, "type": kind}
 
 
 def file_to_send(path: str) -> tuple[Path, str]:
@@ -170,18 +143,11 @@ def file_to_send(path: str) -> tuple[Path, str]:
         DeliveryError: It is missing or empty.
     """
     file = Path(path)
-    try:
-        size = file.stat().st_size if file.is_file() else 0
-    except (OSError, ValueError):
-        size = 0
-    if not size:
-        said = f"the file {safe_name(file.name)} is missing or empty; name another"
-        raise DeliveryError(said, permanent=True)
-    return file, safe_name(file.name)
-
-
-def _named(attachment: Mapping[str, Any]) -> str:
-    return f"the file {safe_name(str(attachment.get('name') or ''))}"
+    name = safe_name(file.name)
+    with suppress(OSError, ValueError):
+        if file.is_file() and file.stat().st_size:
+            return file, name
+    raise DeliveryError(f"the file {name} is missing or empty; name another", permanent=True)
 
 
 # --- Voice messages: which files they are, and their text by an OpenAI-compatible endpoint.
@@ -241,8 +207,7 @@ def _read(path: Path, most: int) -> bytes:
     """Read a file, never what a link names."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | _PLAIN), "rb") as file:
-            plain = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            data = file.read(most + 1) if plain else b""
+            data = file.read(most + 1) or b""
     except (OSError, ValueError):
         data = b""
     if 0 < len(data) <= most:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import hmac
 import json
@@ -16,7 +15,7 @@ from hashlib import sha256
 from typing import Annotated, Any, Final
 
 import uvicorn
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -24,10 +23,9 @@ from starlette.routing import Route
 
 from wick_graph.config.fields import Block, Text, Texts
 from wick_graph.config.gateway import ChannelConfig
-from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError, DeliveryError, RefusedError, StorageError, ToolError
+from wick_graph.gateway.channels.connected import ConfiguredChannel, inbound
 from wick_graph.gateway.channels.protocol import Past, Receive
-from wick_graph.gateway.channels.registry import read_options
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.service.options import Problem
 from wick_graph.web.addresses import Target
@@ -36,8 +34,12 @@ from wick_graph.web.client import Client
 TOLERANCE: Final = 300
 """Seconds by which the time of a signature may differ from ours."""
 
+MAX_BODY: Final = 256 * 1024
+"""Bytes of a request."""
+
 _PING, _BODY_SECONDS, _READERS = 15.0, 10.0, 100
 _ID: Final = re.compile(r"[!-~]{1,128}")
+_SECRET: Final = r"(?:whsec_)?((?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2,3})?)={0,2}"
 _CLOSE: Final = {"Connection": "close"}  # the rest of the body stays unread
 _AGAIN: Final = {"Retry-After": "5"}
 _SSE: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -50,18 +52,14 @@ class HttpOptions(Block):
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8765
-    max_body: Annotated[int, Field(ge=1024, le=16 * 1024 * 1024)] = 256 * 1024
-    """Bytes of a request."""
     callback: Text | None = None
     """Where answers are posted; without it, readers fetch them."""
     allow: Texts = ()
     """Private origins that the callback may lead to: `http://127.0.0.1:9000`."""
 
 
-class Posted(BaseModel):
+class Posted(Block):
     """The body of a request."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     chat_id: Name
     sender_id: Name
@@ -80,19 +78,11 @@ class Signer:
 
     Args:
         secret: `whsec_` and at least 24 bytes in base64.
-
-    Raises:
-        ValueError: It has another form.
     """
 
     def __init__(self, secret: str) -> None:
-        try:
-            text = secret.removeprefix("whsec_").rstrip("=")
-            self._key: Final = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-        except binascii.Error:
-            raise ValueError("it is not base64") from None
-        if len(self._key) < 24:
-            raise ValueError("it has fewer than 24 bytes")
+        text = secret.removeprefix("whsec_").rstrip("=")
+        self._key: Final = base64.b64decode(text + "=" * (-len(text) % 4))
 
     def headers(self, number: str, now: int, body: bytes) -> dict[str, str]:
         """Return the headers that sign a body."""
@@ -120,40 +110,33 @@ class _Server(uvicorn.Server):
         yield
 
 
-class HttpChannel:
+class HttpChannel(ConfiguredChannel):
     """A channel for programs: POST brings a message; GET, or a callback, gets the answers.
 
     Args:
         name: Its key under `channels:`.
         config: Its block; `secret` signs, `token` lets readers in.
         clock: Returns the seconds since 1970.
-
-    Raises:
-        ConfigError: The secret is missing or weak, or an option is invalid.
     """
 
     limit = 1_000_000
     caption = 0
     idempotent = True
+    options = HttpOptions
+    secrets = (
+        ("secret", _SECRET, "whsec_ and the output of openssl rand -base64 32"),
+        ("token", r"[!-~]*", "what readers send, without spaces"),
+    )
 
     def __init__(
         self, name: str, config: ChannelConfig, *, clock: Callable[[], float] = time.time
     ) -> None:
-        self.name, self._clock = name, clock
-        self._options = options = read_options(HttpOptions, name, config.options)
-        secret = config.secret.get_secret_value() if config.secret else ""
-        self._token = config.token.get_secret_value() if config.token else ""
-        REDACTOR.learn([secret, secret.removeprefix("whsec_"), self._token])
-        try:
-            self._signer = Signer(secret)
-        except ValueError as error:
-            raise ConfigError(
-                f"channels.{name}.secret is unusable: {error}; set it to whsec_ and the output of "
-                "openssl rand -base64 32"
-            ) from None
-        self._client = Client(allow=options.allow, key=f"channels.{name}.options.allow", timeout=30)
-        if options.callback:
-            Target.parse(options.callback)
+        super().__init__(name, config)
+        self._clock, self._signer = clock, Signer(self._secrets["secret"])
+        key, self._to = f"channels.{name}.options.allow", self._options.callback
+        self._client = Client(allow=self._options.allow, key=key, timeout=30)
+        if self._to:
+            Target.parse(self._to)
         self.past: Past | None = None
         """What was sent earlier, from the outbox; the gateway sets it."""
         self.url = ""
@@ -180,8 +163,9 @@ class HttpChannel:
             ) from None
         self.url = str(Target("http", host, listener.getsockname()[1], "/messages"))
         self._receive = receive
-        route = Route("/messages", self._messages, methods=["GET", "POST"])
-        app, most, alive = Starlette(routes=[route]), 2 * _READERS, 5
+        routes = [Route("/messages", self._get), Route("/messages", self._post, methods=["POST"])]
+        app = Starlette(routes=routes, exception_handlers={Problem: _answer})
+        most, alive = 2 * _READERS, 5
         plain = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None,
                                access_log=False, server_header=False, proxy_headers=False,
                                limit_concurrency=most, timeout_keep_alive=alive)  # fmt: skip
@@ -210,16 +194,9 @@ class HttpChannel:
 
     # --- Receive.
 
-    async def _messages(self, request: Request) -> Response:
-        try:
-            return await (self._post(request) if request.method == "POST" else self._get(request))
-        except Problem as problem:
-            return JSONResponse(problem.body(), problem.status, problem.headers)
-
     async def _post(self, request: Request) -> Response:
-        body = await self._body(request)
-        wrong = self._signer.check(request.headers, self._clock(), body)
-        if wrong:
+        body = await _body(request)
+        if wrong := self._signer.check(request.headers, self._clock(), body):
             raise Problem(401, wrong)
         message = self._message(request.headers, body)
         assert self._receive is not None
@@ -230,35 +207,24 @@ class HttpChannel:
             raise Problem(503, why, headers=_AGAIN) from None
         return JSONResponse({"id": message.native_id}, 202)
 
-    async def _body(self, request: Request) -> bytes:
-        most, body = self._options.max_body, bytearray()
-        try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                async for part in request.stream():
-                    body += part
-                    if len(body) > most:
-                        raise Problem(413, f"the body has more than {most} bytes", headers=_CLOSE)
-        except (TimeoutError, ClientDisconnect):
-            raise Problem(408, "the body did not arrive in time", headers=_CLOSE) from None
-        return bytes(body)
-
     def _message(self, headers: Mapping[str, str], body: bytes) -> InboundMessage:
         try:
-            posted = Posted.model_validate_json(body)
+            given = Posted.model_validate_json(body).model_dump()
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             key = ".".join(map(str, first["loc"])) or "the body"
             raise Problem(400, f"{key:.80}: {first['msg']:.200}") from None
-        if not posted.content.strip():
+        chat, sender, content = (given.pop(key) for key in ("chat_id", "sender_id", "content"))
+        if not content.strip():
             raise Problem(400, "content is blank; write a text")
-        given = posted.model_dump(exclude={"chat_id", "sender_id", "content"})
-        own = {"native_id": headers["webhook-id"], "sent": int(headers["webhook-timestamp"])}
-        return InboundMessage(
-            channel=self.name,
-            sender_id=posted.sender_id,
-            chat_id=posted.chat_id,
-            content=posted.content,
-            metadata={**{k: v for k, v in given.items() if v or k == "group"}, **own},
+        return inbound(
+            self.name,
+            sender,
+            chat,
+            content,
+            native_id=headers["webhook-id"],
+            sent=int(headers["webhook-timestamp"]),
+            **given,
         )
 
     # --- Send: to readers.
@@ -270,7 +236,8 @@ class HttpChannel:
 
     async def _get(self, request: Request) -> Response:
         given = request.headers.get("authorization", "").encode()
-        if not self._token or not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+        token = self._secrets["token"]
+        if not token or not hmac.compare_digest(given, f"Bearer {token}".encode()):
             why = f"reading needs the header Authorization: Bearer, with channels.{self.name}.token"
             raise Problem(401, why, headers={"WWW-Authenticate": "Bearer"})
         chat, query = request.query_params.get("chat_id", ""), request.query_params
@@ -311,26 +278,21 @@ class HttpChannel:
             DeliveryError: The callback did not take it.
         """
         if message.media:
-            raise DeliveryError(
-                f"the channel {self.name} sends no files; write what they hold", permanent=True
-            )
-        if not self._options.callback:
+            said = f"the channel {self.name} sends no files; write what they hold"
+            raise DeliveryError(said, permanent=True)
+        if not self._to:
             return ""
         number = key if _ID.fullmatch(key) else sha256(key.encode()).hexdigest()
         body = _data(message)
-        signed = self._signer.headers(number, int(self._clock()), body)
+        headers = self._signer.headers(number, int(self._clock()), body)
+        headers["Content-Type"] = "application/json"
         try:
-            answer = await self._client.send(
-                "POST",
-                self._options.callback,
-                headers={**signed, "Content-Type": "application/json"},
-                content=body,
-            )
+            answer = await self._client.send("POST", self._to, headers=headers, content=body)
         except RefusedError as error:
             raise DeliveryError(f"the callback is refused: {error}", permanent=True) from None
         except ToolError as error:
             raise DeliveryError(f"the callback failed: {error}") from None
-        if answer.url != str(Target.parse(self._options.callback)):
+        if answer.url != str(Target.parse(self._to)):
             raise DeliveryError("the callback redirects; set its final address", permanent=True)
         if not 200 <= answer.status < 300:
             wait = answer.headers.get("retry-after", "")
@@ -340,6 +302,24 @@ class HttpChannel:
                 permanent=answer.status == 410,
             )
         return number
+
+
+async def _answer(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return JSONResponse(problem.body(), problem.status, problem.headers)
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_BODY:
+                    raise Problem(413, f"the body has more than {MAX_BODY} bytes", headers=_CLOSE)
+    except (TimeoutError, ClientDisconnect):
+        raise Problem(408, "the body did not arrive in time", headers=_CLOSE) from None
+    return bytes(body)
 
 
 def _data(message: OutboundMessage) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, TypeVar
 
@@ -20,16 +19,13 @@ from wick_graph.gateway.messages import INTERNAL
 GROUP: Final = "wick_graph.channels"
 """The group of entry points; each is called with a name and a `ChannelConfig`."""
 
-_HERE: Final = "wick_graph.gateway.channels"
-
-_BUILT_IN: Final = {
-    "discord": (f"{_HERE}.discord", "DiscordChannel", ("discord", "aiohttp"), "discord"),
-    "email": (f"{_HERE}.email", "EmailChannel", ("aiosmtplib", "imap_tools"), "email"),
-    "http": (f"{_HERE}.http", "HttpChannel", ("starlette", "uvicorn"), "server"),
-    "slack": (f"{_HERE}.slack", "SlackChannel", ("slack_sdk", "aiohttp"), "slack"),
-    "telegram": (f"{_HERE}.telegram", "TelegramChannel", ("aiogram", "aiohttp"), "telegram"),
+_EXTRAS: Final = {
+    **{kind: kind for kind in ("discord", "email", "slack", "telegram")},
+    "http": "server",
 }
-"""By type: module, class, the libraries that it needs, and the extra that brings them."""
+"""By type of our own channels, the extra that brings their libraries."""
+
+_HERE: Final = "wick_graph.gateway.channels"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -52,52 +48,30 @@ def make_channel(name: str, config: ChannelConfig) -> Channel:
             "- and _; choose another one, and say which platform by type:"
         )
     kind = config.type or name
-    others = {found.name: found for found in entry_points(group=GROUP)}
-    if kind in _BUILT_IN:
-        return _built_in(kind, name, config)
-    if kind in others:
-        return _foreign(others[kind], name, config)
-    known = sorted({*_BUILT_IN, *others})
-    raise ConfigError(
-        f"channels.{name}: no channel has the type {kind!r:.80}; use one of {', '.join(known)}"
-        f"{did_you_mean(kind, known)}"
-    )
-
-
-def _built_in(kind: str, name: str, config: ChannelConfig) -> Channel:
-    module, made, needs, extra = _BUILT_IN[kind]
+    makers = {found.name: found for found in entry_points(group=GROUP)}
+    for own in _EXTRAS:
+        makers[own] = EntryPoint(own, f"{_HERE}.{own}:{own.title()}Channel", GROUP)
+    if kind not in makers:
+        said = f"no channel has the type {kind!r:.80}; use one of {', '.join(sorted(makers))}"
+        raise ConfigError(f"channels.{name}: {said}{did_you_mean(kind, makers)}")
+    why, fault = "makes no channel; see `Channel`", None
     try:
-        loaded = import_module(module)
-    except ModuleNotFoundError as error:
-        missing = str(error.name).partition(".")[0]
-        if missing not in needs:
-            raise
-        raise ConfigError(missing_extra(f"the channel {name}", missing, extra)) from None
-    channel: Channel = getattr(loaded, made)(name, config)
-    return channel
-
-
-def _foreign(found: EntryPoint, name: str, config: ChannelConfig) -> Channel:
-    try:
-        made = found.load()(name, config)
+        made = makers[kind].load()(name, config)
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(
-            f"channels.{name}: the channel {found.value} cannot be made ({describe(error)}); mend "
-            "or remove its package"
-        ) from error
+        if isinstance(error, ModuleNotFoundError) and kind in _EXTRAS:
+            missing = str(error.name).partition(".")[0]
+            said = missing_extra(f"the channel {name}", missing, _EXTRAS[kind])
+            raise ConfigError(said) from None
+        made, fault = None, error
+        why = f"cannot be made ({describe(error)}); mend or remove its package"
     if not isinstance(made, Channel):
-        raise ConfigError(
-            f"channels.{name}: {found.value} makes no channel; it needs name, limit, idempotent, "
-            "start, stop, send, healthy and catch_up"
-        )
+        raise ConfigError(f"channels.{name}: the channel {makers[kind].value} {why}") from fault
     return made
 
 
-def read_options(
-    kind: type[OptionsT], name: str, options: Mapping[str, Any], *, field: str = "options"
-) -> OptionsT:
+def read_options(kind: type[OptionsT], name: str, options: Mapping[str, Any]) -> OptionsT:
     """Check the `options:` of a channel.
 
     Raises:
@@ -108,8 +82,7 @@ def read_options(
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
+        said = f": {first['msg'].removeprefix('Value error, ')}"
         if first["type"] == "extra_forbidden":
-            hint = did_you_mean(key, kind.model_fields) or "; leave it out"
-            raise ConfigError(f"channels.{name}.{field}.{key:.80} is unknown{hint}") from None
-        said = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"channels.{name}.{field}.{key:.80}: {said}") from None
+            said = f" is unknown{did_you_mean(key, kind.model_fields) or '; leave it out'}"
+        raise ConfigError(f"channels.{name}.options.{key:.80}{said}") from None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import html
 import json
 import logging
 import random
@@ -12,24 +10,20 @@ import re
 import time
 from collections.abc import Collection, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-from pydantic import field_validator
 from slack_sdk.errors import SlackApiError
 from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from wick_graph.config.fields import Block, Text
-from wick_graph.config.gateway import ChannelConfig, Ids
-from wick_graph.core.redaction import REDACTOR
-from wick_graph.errors import ConfigError, DeliveryError
+from wick_graph.config.fields import Block
+from wick_graph.config.gateway import Ids
+from wick_graph.errors import DeliveryError
 from wick_graph.gateway.channels import connected, files
-from wick_graph.gateway.channels.connected import ConnectedChannel
-from wick_graph.gateway.channels.registry import read_options
-from wick_graph.gateway.messages import InboundMessage, OutboundMessage
+from wick_graph.gateway.channels.connected import BaseUrl, ConnectedChannel, Post, inbound
+from wick_graph.gateway.messages import InboundMessage
 from wick_graph.web.addresses import Target
 
 HEARTBEAT: Final = 30.0
@@ -39,13 +33,14 @@ CONFLICT: Final = 30.0
 """Seconds to the next try, and up to twice as many, if another process has a connection."""
 
 _FILES: Final = ("https://files.slack.com", "https://files.slack-gov.com")
-_CHAT: Final = re.compile(r"([CDG][A-Z0-9]{2,20})(?::([0-9]{1,16}\.[0-9]{1,9}))?")
 _WRITTEN: Final = ("", "bot_message", "file_share", "me_message", "thread_broadcast")
-_REFUSED: Final = (
-    *("account_inactive", "invalid_auth", "not_allowed_token_type", "not_authed"),
-    *("token_expired", "token_revoked"),
-)
-_LATER: Final = ("fatal_error", "internal_error", "request_timeout", "service_unavailable")
+_STATUS: Final = {
+    **dict.fromkeys(("account_inactive", "invalid_auth", "not_allowed_token_type"), 401),
+    **dict.fromkeys(("not_authed", "token_expired", "token_revoked"), 401),
+    **dict.fromkeys(("fatal_error", "internal_error", "request_timeout"), 500),
+    **{"service_unavailable": 503, "ratelimited": 429},
+}
+"""What Slack says with the status 200, as the status that it means."""
 _quiet: Final = logging.getLogger(f"{__name__}.library")
 _quiet.setLevel(logging.WARNING)  # it would log addresses that hold a ticket
 
@@ -53,68 +48,50 @@ _quiet.setLevel(logging.WARNING)  # it would log addresses that hold a ticket
 class SlackOptions(Block):
     """The `options:` of a Slack channel."""
 
-    base_url: Text = "https://slack.com/api/"
-    """Where the Web API is; `http` only on this machine."""
+    base_url: BaseUrl = "https://slack.com/api/"
     channels: Ids = ()
     """Channels in which all messages count; elsewhere those that mention the bot."""
 
-    _is_safe = field_validator("base_url")(connected.safe_base)
-
 
 class SlackChannel(ConnectedChannel):
-    """A bot of Slack.
-
-    Args:
-        name: Its key under `channels:`.
-        config: Its block; `token` is the bot's, `secret` the app's.
-        sleep: Waits for some seconds; tests give their own.
-
-    Raises:
-        ConfigError: A token is missing or of another kind, or an option is invalid.
-    """
+    """A bot of Slack; its `token` is the bot's, its `secret` the app's."""
 
     limit = 4000
     caption = 4000
-    idempotent = False
     platform = "Slack"
     network = (OSError, aiohttp.ClientError)
+    options = SlackOptions
+    secrets = (
+        ("token", r"xoxb-[!-~]{6,250}", "the bot's token, xoxb-…, from OAuth & Permissions"),
+        ("secret", r"xapp-[!-~]{6,250}", "the app's token, xapp-…, with connections:write"),
+    )
+    chats = r"(?P<chat>[CDG][A-Z0-9]{2,20})(?::(?P<topic>[0-9]{1,16}\.[0-9]{1,9}))?"
 
-    def __init__(
-        self, name: str, config: ChannelConfig, *, sleep: connected.Sleep = asyncio.sleep
-    ) -> None:
-        super().__init__(name, sleep)
-        options = read_options(SlackOptions, name, config.options)
-        token = config.token.get_secret_value().strip() if config.token else ""
-        self._app_token = config.secret.get_secret_value().strip() if config.secret else ""
-        REDACTOR.learn([token, self._app_token])
-        for key, given in (("token", token), ("secret", self._app_token)):
-            if not re.fullmatch(_TOKENS[key][0], given):
-                raise ConfigError(str(self._refused(key)))
-        self._headers = {"Authorization": f"Bearer {token}"}
-        self._channels = frozenset(options.channels)
-        self._origins = {*_FILES, Target.parse(options.base_url).origin}
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        base, token = self._options.base_url, self._secrets["token"]
+        self._channels = frozenset(self._options.channels)
         self._web = AsyncWebClient(
-            token, options.base_url, int(connected.CALL), logger=_quiet, retry_handlers=[]
+            token, base, int(connected.CALL), logger=_quiet, retry_handlers=[]
         )
         self._me = self._url = ""
 
     # --- Connect.
 
     async def _log_in(self) -> None:
-        me = await self._call(self._web.auth_test())
-        opened = await self._call(self._web.apps_connections_open(app_token=self._app_token))
+        me = await self._web.auth_test()
+        opened = await self._web.apps_connections_open(app_token=self._secrets["secret"])
         self._me, self._url = str(me["user_id"]), str(opened["url"])
 
     async def _connect(self) -> None:
         if not self._url:
-            await self._log_in()
+            await self._call(self._log_in())
         url, self._url = self._url, ""  # each serves once
-        async with contextlib.AsyncExitStack() as stack:
-            session = await stack.enter_async_context(aiohttp.ClientSession())
-            short = aiohttp.ClientWSTimeout(ws_close=0.5)
+        short = aiohttp.ClientWSTimeout(ws_close=0.5)
+        async with aiohttp.ClientSession() as session:
             opens = session.ws_connect(url, heartbeat=HEARTBEAT, timeout=short)
-            socket = await stack.enter_async_context(await self._call(opens))
-            await self._listen(socket)
+            async with await self._call(opens) as socket:
+                await self._listen(socket)
 
     async def _listen(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         hello = await self._call(socket.receive_json())
@@ -133,10 +110,6 @@ class SlackChannel(ConnectedChannel):
                 self._jobs.put_nowait(partial(self._take, socket, envelope))
         raise DeliveryError(f"the channel {self.name} lost Slack, and connects again")
 
-    def _refused(self, key: str) -> DeliveryError:
-        why = f"channels.{self.name}.{key} is missing, or Slack refuses it; set it to the"
-        return self._token_refused(f"{why} {_TOKENS[key][1]}")
-
     def _failure(self, error: Exception) -> DeliveryError:
         if not isinstance(error, SlackApiError):
             return super()._failure(error)
@@ -146,15 +119,12 @@ class SlackChannel(ConnectedChannel):
         code = str(answer.get("error") or "")
         if not re.fullmatch(r"[a-z0-9_.]{1,80}", code):  # else it may hold anything
             code = f"HTTP {answer.status_code}"
-        if answer.status_code == 429 or code == "ratelimited":
-            given = str(answer.headers.get("Retry-After", ""))
-            return connected.asks_to_wait("Slack", float(given) if given.isdecimal() else 30.0)
-        if code in _REFUSED:
-            return self._refused("secret" if "connections.open" in answer.api_url else "token")
+        status = _STATUS.get(code, max(answer.status_code, 400))
+        if status == 401 and "connections.open" in answer.api_url:
+            return self._refused("secret")
         if code == "missing_scope":
             code = f"the app lacks the scope {str(answer.get('needed'))[:80]}"
-        later = code in _LATER or answer.status_code >= 500
-        return DeliveryError(f"Slack refuses the call: {code}", permanent=not later)
+        return self._answered(status, code, answer.headers.get("Retry-After"))
 
     # --- Receive.
 
@@ -162,63 +132,53 @@ class SlackChannel(ConnectedChannel):
         self, socket: aiohttp.ClientWebSocketResponse, envelope: Mapping[str, Any]
     ) -> None:
         """Store what an envelope brings, then confirm it."""
-        await self._take_in(partial(_read, envelope, self.name, self._me, self._channels))
+        await self._take_in(partial(self._read, envelope))
         with contextlib.suppress(OSError, aiohttp.ClientError):  # then it comes again
             await socket.send_json(SocketModeResponse(envelope["envelope_id"]).to_dict())
 
+    def _read(self, envelope: Mapping[str, Any]) -> InboundMessage | None:
+        payload = envelope["payload"]
+        if envelope["type"] == "events_api":
+            return incoming(payload["event"], self.name, self._me, self._channels)
+        return pressed(payload, self.name) if envelope["type"] == "interactive" else None
+
     async def _read_history(self) -> None:
         """Take the last day of the bot's conversations; the inbox drops what it has."""
-        oldest, most = f"{time.time() - connected.HISTORY:.6f}", connected.MESSAGES
-        kinds = "im,mpim,private_channel,public_channel"
-        listing = partial(self._web.users_conversations, types=kinds, limit=most)
-        try:
-            chats = [str(chat["id"]) for chat in (await self._patiently(listing))["channels"]]
-            chats.sort(key=lambda chat: (chat[0] != "D", chat not in self._channels))
-        except DeliveryError as error:
-            self._log.warning("the channel %s cannot look back: %s", self.name, error)
-            return
+        kinds, most = "im,mpim,private_channel,public_channel", connected.MESSAGES
+        listed = await self._look_back(
+            partial(self._web.users_conversations, types=kinds, limit=most)
+        )
+        chats = [str(chat["id"]) for chat in (listed or {"channels": ()})["channels"]]
+        chats.sort(key=lambda chat: (chat[0] != "D", chat not in self._channels))
         for chat in chats[: connected.CHATS]:
-            try:
-                found = await self._past(chat, oldest)
-            except DeliveryError as error:
-                self._log.warning("the channel %s cannot look back: %s", self.name, error)
-                continue
-            for one in found:
+            for one in await self._past(chat):
                 event = {**one, "channel": chat}
                 await self._take_in(partial(incoming, event, self.name, self._me, self._channels))
 
-    async def _past(self, chat: str, oldest: str) -> list[dict[str, Any]]:
+    async def _past(self, chat: str) -> list[dict[str, Any]]:
         """Return what was written after the bot joined, with answers in threads; oldest first."""
-        asked: dict[str, Any] = {"channel": chat, "oldest": oldest, "limit": connected.MESSAGES}
-        call = partial(self._web.conversations_history, **asked)
-        found = list((await self._patiently(call))["messages"])  # the newest comes first
-        joined = [
-            at
-            for at, one in enumerate(found)
-            if one.get("subtype") in ("channel_join", "group_join") and one.get("user") == self._me
-        ]
-        found = found[: joined[0]] if joined else found
+        asked: dict[str, Any] = {"channel": chat, "limit": connected.MESSAGES}
+        asked["oldest"] = f"{time.time() - connected.HISTORY:.6f}"
+        answer = await self._look_back(partial(self._web.conversations_history, **asked))
+        found: list[dict[str, Any]] = []
+        for one in answer["messages"] if answer else ():  # the newest comes first
+            subtype = one.get("subtype")
+            if subtype in ("channel_join", "group_join") and one.get("user") == self._me:
+                break
+            found.append(one)
         for ts in [one["ts"] for one in found if one.get("reply_count")]:
             replies = partial(self._web.conversations_replies, ts=ts, **asked)
-            found += [
-                one for one in (await self._patiently(replies))["messages"] if one["ts"] != ts
-            ]
+            answer = await self._look_back(replies)
+            found += [one for one in (answer["messages"] if answer else ()) if one["ts"] != ts]
         return sorted(found, key=lambda one: float(one["ts"]))
 
-    # --- Send.
+    # --- Send, fetch.
 
-    async def send(self, message: OutboundMessage, key: str) -> str:
-        """Send a message.
-
-        Raises:
-            DeliveryError: It was not sent, or it is unknown whether it was.
-        """
-        text, chat = as_mrkdwn(connected.sendable(message)), _CHAT.fullmatch(message.chat_id)
-        if chat is None:
-            raise connected.no_chat(message.chat_id, "Slack")
-        to: dict[str, Any] = {"channel": chat[1], "thread_ts": chat[2]}
-        if message.media:
-            path, name = files.file_to_send(message.media[0])
+    async def _send(self, post: Post) -> str:
+        text, chat = as_mrkdwn(post.text), post.chat
+        to: dict[str, Any] = {"channel": chat, "thread_ts": post.topic or None}
+        if post.file:
+            path, name = post.file
             upload = self._web.files_upload_v2(
                 file=str(path), filename=name, title=name, initial_comment=text or None, **to
             )
@@ -227,7 +187,7 @@ class SlackChannel(ConnectedChannel):
         sent = await self._call(
             self._web.chat_postMessage(
                 text=text,
-                blocks=_blocks(text, message.buttons) if message.buttons else None,
+                blocks=_blocks(text, post.buttons) if post.buttons else None,
                 parse="none",
                 link_names=False,
                 unfurl_links=False,  # Slack would open the addresses in the text
@@ -235,34 +195,17 @@ class SlackChannel(ConnectedChannel):
                 **to,
             )
         )
-        return f"{chat[1]}:{sent['ts']}"
+        return f"{chat}:{sent['ts']}"
 
-    async def fetch(self, attachment: Mapping[str, Any], folder: Path, most: int) -> Path:
-        """Download a file into a folder, as `FetchingChannel` says."""
-        try:
-            found = (await self._call(self._web.files_info(file=str(attachment["id"]))))["file"]
-        except DeliveryError as error:
-            raise files.not_fetched(attachment, str(error)) from None
-        url = str(found.get("url_private_download") or found.get("url_private") or "")
-        return await files.download(url, self._origins, attachment, folder, most, self._headers)
-
-
-_TOKENS: Final = {
-    "token": (r"xoxb-[!-~]{6,250}", "bot's token, xoxb-…, from OAuth & Permissions"),
-    "secret": (r"xapp-[!-~]{6,250}", "app-level token, xapp-…, with the scope connections:write"),
-}
+    async def _load(self, attachment: Mapping[str, Any], most: int) -> bytes:
+        answer = await self._call(self._web.files_info(file=str(attachment["id"])))
+        url = str(answer["file"].get("url_private_download") or answer["file"]["url_private"])
+        origins = {*_FILES, Target.parse(self._options.base_url).origin}
+        token = {"Authorization": f"Bearer {self._secrets['token']}"}
+        return await files.download(url, origins, attachment, most, token)
 
 
 # --- Pure: from events to messages, from messages to what Slack shows.
-
-
-def _read(
-    envelope: Mapping[str, Any], channel: str, me: str, channels: Collection[str]
-) -> InboundMessage | None:
-    payload = envelope["payload"]
-    if envelope["type"] == "events_api":
-        return incoming(payload["event"], channel, me, channels)
-    return pressed(payload, channel) if envelope["type"] == "interactive" else None
 
 
 def incoming(
@@ -288,7 +231,7 @@ def incoming(
     if not content and not attached:
         return None
     at = str(said["edited"]["ts"]) if edited else ts
-    return connected.inbound(
+    return inbound(
         channel,
         sender,
         chat,
@@ -309,7 +252,7 @@ def pressed(payload: Mapping[str, Any], channel: str) -> InboundMessage | None:
     if payload.get("type") != "block_actions" or payload["actions"][0]["type"] != "button":
         return None
     action, message, chat = payload["actions"][0], payload["message"], payload["channel"]["id"]
-    return connected.inbound(
+    return inbound(
         channel,
         str(payload["user"]["id"]),
         chat,
@@ -324,15 +267,9 @@ def pressed(payload: Mapping[str, Any], channel: str) -> InboundMessage | None:
 
 def _attachments(listed: Collection[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
-        files.attachment(
-            str(file["id"]),
-            str(file.get("name") or ""),
-            int(file.get("size") or 0),
-            str(file.get("mimetype") or ""),
-            voice=file.get("subtype") == "slack_audio",
-        )
-        for file in listed
-        if file.get("mode") not in ("tombstone", "hidden_by_limit")
+        files.attachment(str(one["id"]), one.get("name"), one.get("size"), one.get("mimetype"))
+        for one in listed
+        if one.get("mode") not in ("tombstone", "hidden_by_limit")
     ]
 
 
@@ -346,18 +283,10 @@ def as_text(text: str, me: str) -> str:
 
 def as_mrkdwn(text: str) -> str:
     """Return simple Markdown in Slack's form; nothing in it can be a mention or a link's label."""
-
-    def mark(found: re.Match[str]) -> str:
-        _, block, _, bold = found.groups()
-        if block is not None:
-            return f"```\n{block}\n```"
-        return f"*{bold}*" if bold is not None else found[0]
-
-    return connected.MARKS.sub(mark, html.escape(text, quote=False))
+    return connected.formatted(text, lambda _, lines: f"```\n{lines}\n```", "`{}`", "*{}*")
 
 
 def _blocks(text: str, buttons: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
-    connected.check_buttons(buttons, 2000)
     most = 600 if "&" in text else 3000  # a section takes 3000 characters; escaped ones are five
     parts = re.findall(rf"(?s)(?:&\w+;|.){{1,{most}}}", text)
     sections: list[dict[str, Any]] = [
@@ -367,7 +296,7 @@ def _blocks(text: str, buttons: Collection[tuple[str, str]]) -> list[dict[str, A
     elements = [
         {
             "type": "button",
-            "text": {"type": "plain_text", "text": (label or code)[:75], "emoji": False},
+            "text": {"type": "plain_text", "text": label[:75], "emoji": False},
             "value": code,
             "action_id": f"wick-{number}",
         }

@@ -11,8 +11,6 @@ from wick_graph.gateway.messages import OutboundMessage
 _FENCE: Final = re.compile(r" {0,3}(`{3,10}|~{3,10})([^`\n]{0,40})")
 """A line that opens a block of code: its marker and its language."""
 
-_BREAKS: Final = ("\n\n", "\n", " ")
-
 
 def units(text: str) -> int:
     """Count the UTF-16 units of a text, as Telegram counts."""
@@ -27,40 +25,29 @@ def split(text: str, limit: int) -> list[str]:
     """
     if limit < 2:
         raise ValueError("limit must be 2 or more")
+    # room for the line that closes a block; a small part has no room for blocks
+    tail = 11 if limit > 200 and ("```" in text or "~~~" in text) else 0
     parts: list[str] = []
     opened = ""
     while text.strip():
-        head = f"{opened}\n" if opened else ""
-        if opened and (closed := _first_line(text)) and _closes(closed, opened):
-            text, opened = text[len(closed) :].lstrip("\n"), ""
+        first, _, rest = text.partition("\n")
+        if _closes(first, opened):
+            text, opened = rest.lstrip("\n"), ""
             continue
+        head = f"{opened}\n" if opened else ""
         if units(head + text) <= limit:
-            parts.append(head + text if opened else text.strip("\n"))
-            break
-        piece, text, opened = _cut(text, limit, head, opened)
-        if piece.strip():
-            parts.append(piece)
+            return [*parts, head + text if opened else text.strip("\n")]
+        at = _place(text, limit - units(head) - tail)
+        now, begins = _state(text[:at], opened) if tail else ("", 0)
+        if now and begins >= max(at // 2, 1):
+            at, now = begins, ""  # the block goes to the next part as a whole
+        piece, text, opened = head + text[:at], text[at:], now
+        if marker := _FENCE.match(now):
+            piece, text = f"{piece.removesuffix(chr(10))}\n{marker[1]}", text.removeprefix("\n")
+        else:
+            piece, text = piece.rstrip(), re.sub(r"\A(?:\n+| )", "", text)
+        parts += [piece] if piece else []
     return parts
-
-
-def _cut(text: str, limit: int, head: str, opened: str) -> tuple[str, str, str]:
-    """Return the next part, the rest, and the line that opens the rest's block of code."""
-    tail = 0  # room for the line that closes a block
-    if opened or "```" in text or "~~~" in text:
-        tail = 11 if limit > 200 else limit  # a small part has no room for blocks
-    if tail >= limit:
-        at = _place(text, limit)
-        return text[:at].rstrip(), _after(text, at), ""
-    at = _place(text, limit - units(head) - tail)
-    now, begins = _state(text[:at], opened)
-    if now and begins > 0 and (begins >= at // 2 or not text[begins:at].partition("\n")[2].strip()):
-        at, now = begins, ""  # the block goes to the next part as a whole, or has only begun
-    piece = head + text[:at]
-    if not now:
-        return piece.rstrip(), _after(text, at), ""
-    rest = text[at + 1 :] if text[at : at + 1] == "\n" else text[at:]
-    marker = _FENCE.match(now)
-    return f"{piece.removesuffix(chr(10))}\n{marker[1] if marker else '```'}", rest, now
 
 
 def _place(text: str, room: int) -> int:
@@ -68,36 +55,25 @@ def _place(text: str, room: int) -> int:
     end = min(room, len(text))
     while units(text[:end]) > room:
         end -= max(1, (units(text[:end]) - room) // 2)
-    found = [text.rfind(mark, 0, end + 1) for mark in _BREAKS]
-    good = [at for at in found if at >= end // 2]
-    return max(1, (good or [max(found)])[0] if max(found) > 0 else end)
-
-
-def _after(text: str, at: int) -> str:
-    rest = text[at:]
-    return rest.lstrip("\n") if rest.startswith("\n") else rest.removeprefix(" ")
+    found = [text.rfind(mark, 0, end + 1) for mark in ("\n\n", "\n", " ")]
+    good = [at for at in found if at >= end // 2] or [max(found)]
+    return max(1, good[0] if good[0] > 0 else end)
 
 
 def _state(piece: str, opened: str) -> tuple[str, int]:
     """Return the line that opens a block which the piece leaves open, and where the line begins."""
-    begins, at = -1, 0
+    begins = at = 0
     for line in piece.split("\n"):
-        if opened:
-            if _closes(line, opened):
-                opened = ""
-        elif _FENCE.fullmatch(line):
+        if _closes(line, opened):
+            opened = ""
+        elif not opened and _FENCE.fullmatch(line):
             opened, begins = line, at
         at += len(line) + 1
     return opened, begins
 
 
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
-
-
 def _closes(line: str, opened: str) -> bool:
-    marker = _FENCE.fullmatch(opened)
-    found = line.strip()
+    marker, found = _FENCE.fullmatch(opened), line.strip()
     return bool(marker and set(found) == {marker[1][0]} and len(found) >= len(marker[1]))
 
 
