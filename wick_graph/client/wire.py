@@ -94,7 +94,10 @@ def answer_of(body: Mapping[str, Any]) -> Answer:
 
 
 def run_body(
-    given: Input, thread_id: str | None, on_disconnect: str | None = None
+    given: Input,
+    thread_id: str | None,
+    context: Mapping[str, Any] | None,
+    on_disconnect: str | None = None,
 ) -> dict[str, Any]:
     """Build the body of a request to an agent."""
     if isinstance(given, str):
@@ -106,6 +109,8 @@ def run_body(
     body: dict[str, Any] = {"messages": messages}
     if thread_id is not None:
         body["thread_id"] = thread_id
+    if context is not None:
+        body["context"] = dict(context)
     if on_disconnect is not None:
         body["on_disconnect"] = on_disconnect
     return body
@@ -116,9 +121,13 @@ def agent_path(agent: str | None, verb: str) -> str:
     return f"/agents/{verb}" if agent is None else f"/agents/{quote(agent, safe='')}/{verb}"
 
 
-def resume_body(thread_id: str, answer: Any, **more: Any) -> dict[str, Any]:
+def resume_body(
+    thread_id: str, answer: Any, context: Mapping[str, Any] | None, **more: Any
+) -> dict[str, Any]:
     """Build the body of a request to resume."""
     body: dict[str, Any] = {"thread_id": thread_id, **more}
+    if context is not None:
+        body["context"] = dict(context)
     return body if answer is UNSET else {**body, "answer": answer}
 
 
@@ -436,6 +445,7 @@ def invoke(
     *,
     agent: str | None = None,
     thread_id: str | None = None,
+    context: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Answer]:
     """Ask an agent and wait for the answer.
@@ -443,7 +453,7 @@ def invoke(
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body, headers = run_body(input, thread_id), key_header(idempotency_key)
+    body, headers = run_body(input, thread_id, context), key_header(idempotency_key)
     path = agent_path(agent, "invoke")
     return Call("POST", path, body, headers=headers, read=answer_of)
 
@@ -452,6 +462,7 @@ def resume(
     thread_id: str,
     answer: Any = UNSET,
     *,
+    context: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     force: bool = False,
 ) -> Call[Answer]:
@@ -462,7 +473,7 @@ def resume(
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body = resume_body(thread_id, answer, **({"force": True} if force else {}))
+    body = resume_body(thread_id, answer, context, **({"force": True} if force else {}))
     headers = key_header(idempotency_key)
     return Call("POST", "/agents/resume", body, headers=headers, read=answer_of)
 
@@ -472,6 +483,7 @@ def stream(
     *,
     agent: str | None = None,
     thread_id: str | None = None,
+    context: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     on_disconnect: str | None = None,
 ) -> Call[Event]:
@@ -480,7 +492,7 @@ def stream(
     Raises:
         ServerError: The request was refused, or a broken stream cannot reconnect.
     """
-    body = run_body(input, thread_id, on_disconnect)
+    body = run_body(input, thread_id, context, on_disconnect)
     headers = key_header(idempotency_key)
     return Call("POST", agent_path(agent, "stream"), body, headers=headers)
 
@@ -489,12 +501,13 @@ def stream_resume(
     thread_id: str,
     answer: Any = UNSET,
     *,
+    context: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     force: bool = False,
 ) -> Call[Event]:
     """Resume a thread and yield the run's events; see `resume` and `stream`."""
     more = {"force": True} if force else {}
-    body = resume_body(thread_id, answer, stream=True, **more)
+    body = resume_body(thread_id, answer, context, stream=True, **more)
     return Call("POST", "/agents/resume", body, headers=key_header(idempotency_key))
 
 

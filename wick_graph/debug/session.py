@@ -120,6 +120,15 @@ class DebugSession:
             self.breakpoints.outline = agent
 
     @property
+    def context(self) -> Any:
+        """The context for the session's runs, if its agent needs one; no recording has it."""
+        return self._run.context
+
+    @context.setter
+    def context(self, context: Any) -> None:
+        self._run.context = context
+
+    @property
     def journal(self) -> Journal | None:
         """The record of the thread's runs, if it has one."""
         return self._cursor.views.journal
@@ -443,7 +452,7 @@ class DebugSession:
         saver = begun(journal, record)
         graph = self._run.graph() if agent is None else getattr(agent, "graph", agent)
         child = DebugSession(agent or self.agent)
-        child._close = saver.close
+        child._close, child.context = saver.close, self.context
         self.replayed = child
         decide = Decider(policy or Policy.of_replay(), Tape(journal, record.number))
         return child._run.start(

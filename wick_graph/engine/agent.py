@@ -8,11 +8,11 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from langchain_core.runnables import Runnable
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from typing_extensions import Unpack
+from typing_extensions import TypeVar, Unpack
 
 from wick_graph.backends import Rules
 from wick_graph.config import code_folders, trust_folder
@@ -24,6 +24,7 @@ from wick_graph.constants import (
     MAX_ITERATIONS,
 )
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
+from wick_graph.core.context import ContextSchema
 from wick_graph.core.moments import JournalLevel, JournalOptions
 from wick_graph.durations import seconds
 from wick_graph.engine.compaction import Compaction, Terms, compact
@@ -47,8 +48,11 @@ from wick_graph.store.sqlite import files_behind
 from wick_graph.tools.mcp import McpServer
 from wick_graph.tools.toolsets import Beside, ToolRegistry, ToolStore
 
+ContextT = TypeVar("ContextT", default=Any, contravariant=True)
+"""The type of an agent's context."""
 
-class Agent(ChainStep):
+
+class Agent(ChainStep, Generic[ContextT]):
     """An agent: a model, a prompt, tools, hooks, and the store of its threads.
 
     Args:
@@ -75,6 +79,9 @@ class Agent(ChainStep):
         mcp_servers: Servers that provide tools; the constructor fetches their tool lists.
         allow_client_system: Whether inputs may contain messages of the role `system`.
         base_dir: Base directory of relative paths in `model`.
+        context_schema: The type of what each call gives as `context=`: a dataclass, a pydantic
+            model or a TypedDict. Tools and hooks read it as `ctx.context`; nothing stores it.
+        context_subject: The field of the context that a server sets to the caller's identity.
 
     Raises:
         ConfigError: An argument is invalid.
@@ -101,6 +108,8 @@ class Agent(ChainStep):
         mcp_servers: Sequence[McpServer] = (),
         allow_client_system: bool = True,
         base_dir: Path | None = None,
+        context_schema: type[ContextT] | None = None,
+        context_subject: str = "",
     ) -> None:
         choice = (
             model if isinstance(model, ModelChoice) else resolve_model(model, base_dir=base_dir)
@@ -118,6 +127,7 @@ class Agent(ChainStep):
             journal=JournalOptions.of(journal),
             processors=_processors(processors),
             beside=_beside(name, tool_store, mcp_servers),
+            context=ContextSchema.of(context_schema, context_subject),
         )
         self.name = name
         self.hooks: Sequence[Any] = (*hooks,)
@@ -213,6 +223,7 @@ class Agent(ChainStep):
         input: Any,
         *,
         thread_id: str | None = None,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         **options: Unpack[RunOptions],
     ) -> Result:
@@ -221,6 +232,7 @@ class Agent(ChainStep):
         Args:
             input: A text, a message, a dict with role and content, or a list of these.
             thread_id: The conversation to continue; a new one by default.
+            context: Of the agent's `context_schema`, as an instance or as a mapping of its fields.
             config: More of LangChain's `RunnableConfig` (callbacks, tags, metadata, …).
             options: `idempotency_key`, `on_busy` and `deadline`; see `RunOptions`.
 
@@ -229,7 +241,7 @@ class Agent(ChainStep):
             ThreadBusyError: Another run uses the thread, and `on_busy` is `reject`.
             WickError: The run failed; the next message continues the thread.
         """
-        call = self._call(input, thread_id, config, options)
+        call = self._call(input, thread_id, context, config, options)
         return self._result(call, self.graph.invoke(call.input, call.config))
 
     async def ainvoke(
@@ -237,11 +249,12 @@ class Agent(ChainStep):
         input: Any,
         *,
         thread_id: str | None = None,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         **options: Unpack[RunOptions],
     ) -> Result:
         """Answer an input; see `invoke`."""
-        call = self._call(input, thread_id, config, options)
+        call = self._call(input, thread_id, context, config, options)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
     def stream(
@@ -249,6 +262,7 @@ class Agent(ChainStep):
         input: Any,
         *,
         thread_id: str | None = None,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         tokens: bool = True,
         **options: Unpack[RunOptions],
@@ -261,25 +275,27 @@ class Agent(ChainStep):
         Raises:
             MessageError: The input is invalid; nothing is stored.
         """
-        return self._stream(self._call(input, thread_id, config, options), tokens)
+        return self._stream(self._call(input, thread_id, context, config, options), tokens)
 
     def astream(
         self,
         input: Any,
         *,
         thread_id: str | None = None,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         tokens: bool = True,
         **options: Unpack[RunOptions],
     ) -> AsyncIterator[Event]:
         """Answer an input, and yield events; see `stream`."""
-        return self._astream(self._call(input, thread_id, config, options), tokens)
+        return self._astream(self._call(input, thread_id, context, config, options), tokens)
 
     def resume(
         self,
         thread_id: str,
         answer: Any = CONTINUE,
         *,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         force: bool = False,
         debug: Any = None,
@@ -289,6 +305,7 @@ class Agent(ChainStep):
         Args:
             thread_id: The conversation.
             answer: The answer to an interrupt; a mapping from interrupt ids if several wait.
+            context: As for `invoke`; it is not stored, so it is given again.
             config: More of LangChain's `RunnableConfig`.
             force: Continue a poisoned thread at once, although its runs crashed the process.
             debug: A `wick_graph.debug.DebugSession`, which can hold the run at each of its moments.
@@ -296,7 +313,8 @@ class Agent(ChainStep):
         Raises:
             RunError: The thread is poisoned; or the run failed.
         """
-        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        options: RunOptions = {"force": force, "debug": debug}
+        call = self._call(CONTINUE, thread_id, context, config, options, answer)
         return self._result(call, self.graph.invoke(call.input, call.config))
 
     async def aresume(
@@ -304,12 +322,14 @@ class Agent(ChainStep):
         thread_id: str,
         answer: Any = CONTINUE,
         *,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         force: bool = False,
         debug: Any = None,
     ) -> Result:
         """Continue a thread from its head; see `resume`."""
-        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        options: RunOptions = {"force": force, "debug": debug}
+        call = self._call(CONTINUE, thread_id, context, config, options, answer)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
     def stream_resume(
@@ -317,13 +337,15 @@ class Agent(ChainStep):
         thread_id: str,
         answer: Any = CONTINUE,
         *,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         tokens: bool = True,
         force: bool = False,
         debug: Any = None,
     ) -> Iterator[Event]:
         """Continue a thread from its head, as `resume` does, and yield events."""
-        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        options: RunOptions = {"force": force, "debug": debug}
+        call = self._call(CONTINUE, thread_id, context, config, options, answer)
         return self._stream(call, tokens)
 
     def astream_resume(
@@ -331,13 +353,15 @@ class Agent(ChainStep):
         thread_id: str,
         answer: Any = CONTINUE,
         *,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         tokens: bool = True,
         force: bool = False,
         debug: Any = None,
     ) -> AsyncIterator[Event]:
         """Continue a thread from its head, as `aresume` does, and yield events."""
-        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        options: RunOptions = {"force": force, "debug": debug}
+        call = self._call(CONTINUE, thread_id, context, config, options, answer)
         return self._astream(call, tokens)
 
     def platform_graph(self) -> RunGraph:
@@ -448,13 +472,16 @@ class Agent(ChainStep):
         self,
         given: Any,
         thread_id: str | None,
+        context: Any,
         config: Any,
         options: RunOptions,
         answer: Any = CONTINUE,
     ) -> Call:
-        return call_of(
+        call = call_of(
             given, thread_id, config, options, answer, self.name, self.allow_client_system
         )
+        call.run.with_context(self.spec, context)
+        return call
 
     def read_result(self, values: Mapping[str, Any], run: Run) -> Result:
         """Return the result of a run: its end, and the state that it left."""

@@ -279,7 +279,12 @@ class ChainStep:
 
 def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) -> AgentGraph:
     """Compile an agent into a LangGraph graph with our life cycle around each run."""
-    graph = StateGraph(_schema(spec), input_schema=AgentInput, output_schema=AgentOutput)
+    graph = StateGraph(
+        _schema(spec),
+        context_schema=None if spec.context is None else spec.context.schema,
+        input_schema=AgentInput,
+        output_schema=AgentOutput,
+    )
     for name, body, phases in (
         ("before_agent", before_agent, ("before_agent",)),
         ("modify_request", modify_request, ("modify_request",)),

@@ -233,6 +233,8 @@ def prepare(
         run = Run(thread_id=thread)
     run.resumed = input is None or isinstance(input, Command)
     run.observed = run.listener.active or kwargs.get("stream_mode") not in _OF_INVOKE
+    if spec.context is not None or run.context is not None:
+        kwargs = {**kwargs, "context": run.with_context(spec, kwargs.get("context"))}
     supplied = {k: v for k, v in limits(spec).items() if k not in own}
     live = {langgraph_config.RUN: run, langgraph_config.WRITER: run.writer}
     made = langgraph_config.with_configurable({**supplied, **(config or {})}, **live)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args
 
 from langchain_core.messages import AIMessage, BaseMessage
 
+from wick_graph import langgraph_config
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_CONTEXT_WINDOW
 from wick_graph.core.request import ModelRequest, shown
 from wick_graph.errors import HookError
@@ -71,6 +72,11 @@ class HookContext:
         default=lambda state: {}, repr=False
     )
     """Return the tools of a state by name."""
+
+    @property
+    def context(self) -> Any:
+        """The caller's context, of the agent's `context_schema`; None without one."""
+        return langgraph_config.context_of(self.config)
 
     def register_tool(self, tool: object) -> NoReturn:
         """Refuse: a tool registered during a run would be missing after a restart.

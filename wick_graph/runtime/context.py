@@ -16,6 +16,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from wick_graph import langgraph_config
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
 from wick_graph.core.bridge import Bridge
+from wick_graph.core.context import ContextSchema
 from wick_graph.core.moments import NULL_LISTENER, JournalOptions, Listener, Place
 from wick_graph.core.request import ModelRequest, raw, shown, state_view
 from wick_graph.core.stopping import Stop
@@ -61,6 +62,8 @@ class AgentSpec:
     """Functions that change messages last before the model, and replies first after it."""
     beside: tuple[Beside, ...] = ()
     """Sources of tools that can change at run time."""
+    context: ContextSchema | None = None
+    """The type of what each caller gives beside the input; None for nothing."""
     guest: bool = False
     """The graph is the user's own: the engine records nothing of it, and adds no messages."""
     toolbox: Toolbox = field(init=False, repr=False)
@@ -140,6 +143,10 @@ class Run:
     """Of the input: results of calls in the thread."""
     named: bool = False
     """Of the input: its messages have ids, so the thread may hold them already."""
+    context: Any = field(default=None, repr=False)
+    """The caller's context, checked; no part of it is ever stored."""
+    context_schema: ContextSchema | None = field(default=None, repr=False)
+    """Its type; a sub-agent of the same type gets it too."""
     key: str | None = None
     """The caller's idempotency key; `run_id` is made of it."""
     writer: Writer = field(default_factory=Writer, repr=False)
@@ -180,6 +187,24 @@ class Run:
     """Cache of the messages fitted to each model's provider."""
     sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens), repr=False)
     """Cache of the counted part."""
+
+    def with_context(self, spec: AgentSpec, given: Any) -> Any:
+        """Return the run's context; what the caller gives is checked once.
+
+        Raises:
+            ConfigError: It does not fit the agent's schema, or the agent takes none.
+        """
+        schema = spec.context
+        if schema is not None and self.context_schema is not schema:
+            self.context, self.context_schema = schema.read(spec.name, given), schema
+        elif schema is None and given is not None:
+            if not spec.guest:  # LangGraph checks that of a graph
+                raise ConfigError(
+                    f"the agent {spec.name} takes no context; give it a context_schema, or leave "
+                    "context= out"
+                )
+            self.context = given
+        return self.context
 
 
 @dataclass(frozen=True, slots=True)

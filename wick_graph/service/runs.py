@@ -153,12 +153,16 @@ class RunRequest:
     kind: Kind
     messages: list[dict[str, Any]] = field(default_factory=list)
     answer: Any = _NOTHING
+    context: dict[str, Any] | None = None
+    """The caller's context, as JSON; the store must be encrypted."""
     force: bool = False
     """Resume even if the thread is poisoned. Not kept for a recovery after a crash."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as data."""
         made: dict[str, Any] = {"agent": self.agent_id, "kind": self.kind}
+        if self.context is not None:
+            made["context"] = self.context
         if self.kind == "message":
             return {**made, "messages": self.messages}
         if self.force:
@@ -173,15 +177,19 @@ class RunRequest:
             kind=data["kind"],
             messages=list(data.get("messages", ())),
             answer=data.get("answer", _NOTHING),
+            context=data.get("context"),
         )
 
     def begin(self, agent: Agent, row: StreamRow) -> AsyncIterator[Event]:
         """Begin the run."""
-        config = {"metadata": {"run_id": row.run_id}}
+        more: dict[str, Any] = {
+            "config": {"metadata": {"run_id": row.run_id}},
+            "context": self.context,
+        }
         if self.kind == "message":
-            return agent.astream(self.messages, thread_id=row.thread_id, config=config)
+            return agent.astream(self.messages, thread_id=row.thread_id, **more)
         given = () if self.answer is _NOTHING else (self.answer,)
-        return agent.astream_resume(row.thread_id, *given, config=config, force=self.force)
+        return agent.astream_resume(row.thread_id, *given, force=self.force, **more)
 
 
 class DetachedRun:
@@ -440,7 +448,8 @@ class Runs:
         streams, request = self._saver.streams, RunRequest.from_dict(row.asked)
         threads = self._saver.threads
         began = row.thread_id in await streams.run(threads.of_runs, [row.run_id])
-        again = RunRequest(agent_id=request.agent_id, kind="resume") if began else request
+        resume = RunRequest(agent_id=request.agent_id, kind="resume", context=request.context)
+        again = resume if began else request
         last = await streams.run(streams.last, row)
         event_log = EventLog(self._saver, row, last + 1)
         run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)

@@ -141,6 +141,7 @@ async def begin(
     """
     context.service.check_capacity()
     agent, where = await context.agent(request.agent_id), thread_id or new_thread_id()
+    request = await context.with_context(agent, request, thread_id)
     named = thread_id is not None
     run = await context.tenant.runs.start(agent, request, where, key, named=named)
     if isinstance(run, DetachedRun):
@@ -166,7 +167,7 @@ async def request_from(
     named = agent_id or context.tenant.agents.default_id
     agent = await context.agent(named)
     read_input(messages, allow_system=agent.allow_client_system)
-    return RunRequest(agent_id=named, kind="message", messages=messages)
+    return RunRequest(agent_id=named, kind="message", messages=messages, context=form.context)
 
 
 async def finished(context: RequestContext, run: DetachedRun | StreamRow) -> dict[str, Any]:
@@ -275,6 +276,7 @@ async def _again(
     """Follow the run of the thread that the client has not seen to its end."""
     streams = context.streams
     await context.thread(thread_id)
+    request = await context.with_context(await context.agent(request.agent_id), request, thread_id)
     rows = await streams.run(streams.of_thread, thread_id)
     fitting = [row for row in rows if row.asked == request.to_dict() and row.first <= int(last) + 1]
     if not fitting:
@@ -294,8 +296,9 @@ async def _resume(
     context.require("approve" if decides else "run")
     await context.check_waiting_agent(form.thread_id, agent)
     answer = signed(form.answer, context.caller.who) if decides else form.answer
-    given = {} if answer is None else {"answer": answer}
-    request = RunRequest(agent_id=agent.name, kind="resume", force=form.force, **given)
+    given: dict[str, Any] = {} if answer is None else {"answer": answer}
+    given |= {"force": form.force, "context": form.context}
+    request = RunRequest(agent_id=agent.name, kind="resume", **given)
     run = await begin(context, request, form.thread_id, key)
     if form.stream:
         how = form.on_disconnect or context.options.on_disconnect
