@@ -19,7 +19,10 @@ from wick_graph.debug.provenance import Cause
 from wick_graph.debug.sources import find
 from wick_graph.debug.timeline import Position, Timeline
 from wick_graph.debug.types import At, Door, How, Mode, Outputs, Stop
+from wick_graph.debug.values import with_own
 from wick_graph.debug.view import ViewCache
+from wick_graph.engine.agent import Agent
+from wick_graph.engine.graph import AgentGraph
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
@@ -118,6 +121,8 @@ class DebugSession:
         self._run.agent = agent
         if agent is not None:
             self.breakpoints.outline = agent
+        if isinstance(agent, Agent | AgentGraph):
+            self._cursor.views.json.reducers = with_own(agent.spec.state)
 
     @property
     def context(self) -> Any:

@@ -26,6 +26,7 @@ from wick_graph.constants import (
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
 from wick_graph.core.context import ContextSchema
 from wick_graph.core.moments import JournalLevel, JournalOptions
+from wick_graph.core.state import StateSchema
 from wick_graph.durations import seconds
 from wick_graph.engine.compaction import Compaction, Terms, compact
 from wick_graph.engine.graph import ChainStep, RunGraph, build_graph
@@ -82,6 +83,8 @@ class Agent(ChainStep, Generic[ContextT]):
         context_schema: The type of what each call gives as `context=`: a dataclass, a pydantic
             model or a TypedDict. Tools and hooks read it as `ctx.context`; nothing stores it.
         context_subject: The field of the context that a server sets to the caller's identity.
+        state_schema: A `TypedDict` of the agent's own channels, with reducers as in LangGraph. They
+            are kept with the thread, and hooks and tools read and write them.
 
     Raises:
         ConfigError: An argument is invalid.
@@ -110,14 +113,16 @@ class Agent(ChainStep, Generic[ContextT]):
         base_dir: Path | None = None,
         context_schema: type[ContextT] | None = None,
         context_subject: str = "",
+        state_schema: type | None = None,
     ) -> None:
         choice = (
             model if isinstance(model, ModelChoice) else resolve_model(model, base_dir=base_dir)
         )
+        own = StateSchema.of(state_schema)
         self.spec = AgentSpec(
             name=name,
             model=choice,
-            hooks=compile_hooks(hooks),
+            hooks=compile_hooks(hooks, own.names),
             system_prompt=system_prompt,
             tools=ToolRegistry(tools).all(),
             max_iterations=max_iterations,
@@ -128,6 +133,7 @@ class Agent(ChainStep, Generic[ContextT]):
             processors=_processors(processors),
             beside=_beside(name, tool_store, mcp_servers),
             context=ContextSchema.of(context_schema, context_subject),
+            state=own,
         )
         self.name = name
         self.hooks: Sequence[Any] = (*hooks,)
@@ -176,7 +182,7 @@ class Agent(ChainStep, Generic[ContextT]):
             self.spec,
             name=made.name,
             model=model or self.spec.model,
-            hooks=compile_hooks(made.hooks),
+            hooks=compile_hooks(made.hooks, self.spec.state.names),
             beside=(*self.spec.beside, *_beside(made.name, tool_store, ())),
         )
         _check_approvals(made.spec, store)
@@ -478,7 +484,14 @@ class Agent(ChainStep, Generic[ContextT]):
         answer: Any = CONTINUE,
     ) -> Call:
         call = call_of(
-            given, thread_id, config, options, answer, self.name, self.allow_client_system
+            given,
+            thread_id,
+            config,
+            options,
+            answer,
+            self.name,
+            self.allow_client_system,
+            self.spec.state.names,
         )
         call.run.with_context(self.spec, context)
         return call

@@ -211,7 +211,7 @@ def prepare(
         MessageError: The input holds an invalid message.
         ConfigError: The thread id is invalid.
     """
-    input = read_input(input)
+    input = read_input(input, spec.state.names)
     thread = langgraph_config.thread_of(config)
     if thread is not None and not THREAD_ID_PATTERN.fullmatch(thread):
         raise ConfigError(

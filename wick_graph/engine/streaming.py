@@ -6,7 +6,7 @@ import asyncio
 import queue
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -279,8 +279,9 @@ def call_of(
     answer: Any,
     agent: str,
     allow_system: bool,
+    own: Sequence[str] = (),
 ) -> Call:
-    """Read a caller's arguments.
+    """Read a caller's arguments; `own` are the channels of the agent.
 
     Raises:
         ConfigError: The config, the thread id or an option is invalid.
@@ -301,7 +302,7 @@ def call_of(
         messages, run.answers = read_history(given, allow_system=allow_system)
         run.named = any(message.id is not None for message in messages)
         value = with_channels(given, messages)
-        value = read_input(value) if len(value) > 1 else value
+        value = read_input(value, own) if len(value) > 1 else value
     elif answer is not CONTINUE:
         value = Command(resume=answer)
     made = langgraph_config.with_configurable(

@@ -43,6 +43,8 @@ class Layer:
     is_async: bool
     in_place: bool = False
     """Whether it awaits only `next`, so that both drivers can run it in their own body."""
+    own: Sequence[str] = ()
+    """The agent's own channels, which its updates may name beside the engine's."""
 
     def error(self, problem: object) -> HookError:
         """Build the error that names this hook and phase."""
@@ -77,8 +79,8 @@ class Hooks:
         return found
 
 
-def compile_hooks(hooks: Sequence[Any]) -> Hooks:
-    """Adapt each hook's methods and check them.
+def compile_hooks(hooks: Sequence[Any], own: Sequence[str] = ()) -> Hooks:
+    """Adapt each hook's methods and check them; `own` are the channels of the agent.
 
     Raises:
         ConfigError: They are not a list, or a hook is a class instead of an object, has no name
@@ -105,7 +107,7 @@ def compile_hooks(hooks: Sequence[Any]) -> Hooks:
                     f"add {phase!r} to its phases or remove the method"
                 )
             here = getattr(fn, IN_PLACE, False)
-            by_phase[phase].append(Layer(name, phase, fn, _is_async(fn), here))
+            by_phase[phase].append(Layer(name, phase, fn, _is_async(fn), here, own))
         if (tools := _override(hook, "tools")) is not None:
             sources.append((name, tools))
         reducers.update(getattr(hook, "reducers", None) or {})
@@ -234,7 +236,7 @@ def check_update(layer: Layer, update: Any) -> dict[str, Any]:
     if not isinstance(update, Mapping):
         raise layer.error(f"returned {_kind(update)} as a state update; return a dict or None")
     made = private_update(update)
-    wrong = problem(made)
+    wrong = problem(made, layer.own)
     if wrong is not None:
         raise layer.error(wrong)
     if made.get("stop_reason", "") not in _REASONS:

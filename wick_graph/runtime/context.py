@@ -19,6 +19,7 @@ from wick_graph.core.bridge import Bridge
 from wick_graph.core.context import ContextSchema
 from wick_graph.core.moments import NULL_LISTENER, JournalOptions, Listener, Place
 from wick_graph.core.request import ModelRequest, raw, shown, state_view
+from wick_graph.core.state import LASTING, StateSchema
 from wick_graph.core.stopping import Stop
 from wick_graph.core.usage import Usage
 from wick_graph.errors import ConfigError
@@ -64,10 +65,14 @@ class AgentSpec:
     """Sources of tools that can change at run time."""
     context: ContextSchema | None = None
     """The type of what each caller gives beside the input; None for nothing."""
+    state: StateSchema = field(default_factory=lambda: StateSchema({}))
+    """The channels of its own."""
     guest: bool = False
     """The graph is the user's own: the engine records nothing of it, and adds no messages."""
     toolbox: Toolbox = field(init=False, repr=False)
     binder: Binder = field(init=False, repr=False, default_factory=Binder)
+    channels: tuple[str, ...] = field(init=False, repr=False, default=LASTING)
+    """The channels that tools can read."""
     recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
     """Cache: the agent's description in recordings."""
 
@@ -75,6 +80,7 @@ class AgentSpec:
         _check(self)
         toolbox = Toolbox(self.tools, self.hooks.tool_sources, self.beside)
         object.__setattr__(self, "toolbox", toolbox)
+        object.__setattr__(self, "channels", (*LASTING, *self.state.names))
 
 
 def _check(spec: AgentSpec) -> None:
