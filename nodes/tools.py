@@ -12,6 +12,7 @@ from wick_graph.core.request import state_view
 from wick_graph.core.state import private_update, problem
 from wick_graph.errors import ToolError
 from wick_graph.hooks.onion import Onion
+from wick_graph.hooks.protocol import Tripwire
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import owned
 from wick_graph.runtime.context import NodeContext
@@ -57,6 +58,9 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     except BaseException as error:
         if listener.active:
             listener.record(Moment("tool", "error", call.name, {"error": error}, call.id))
+        if isinstance(error, Tripwire):
+            refused = failure(call, ToolError("a guardrail has ended the run"))
+            error.writes += [*updates, ("messages", [refused.to_message()])]
         raise
     # A hook may have changed the call on its way in; the answer is to the model's call.
     if (result.tool_call_id, result.name) != (call.id, call.name):

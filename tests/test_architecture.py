@@ -149,6 +149,7 @@ OTHER_ERRORS = frozenset(
         "wick_graph.models.chunks.BadArgumentsError",  # becomes the call's error text
         "wick_graph.service.options.Problem",  # an answer to a request
         "wick_graph.store.leases.Suspected",  # ends in the queue for a thread
+        "wick_graph.hooks.protocol.Tripwire",  # ends the run, as LangGraph's interrupts do
     }
 )
 """Exceptions outside of the tree."""

@@ -262,6 +262,7 @@ def why(because: str, reason: str | None = None, questions: int = 0) -> str:
     waits = f"the run waits for {questions} answer{'s' * (questions != 1)}"
     return {
         "limit": f"limit: {reason or 'a limit of the agent ended the run'}",
+        "guardrail": f"guardrail: {reason or 'a guardrail ended the run'}",
         "empty": "empty: the model gave no answer",
         "interrupted": f"interrupted: {waits if questions else 'the run is at a breakpoint'}",
     }.get(because, because)

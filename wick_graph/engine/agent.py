@@ -505,14 +505,17 @@ class Agent(ChainStep, Generic[ContextT]):
 
     def _stream(self, call: Call, tokens: bool) -> Iterator[Event]:
         return read(
-            call, tokens, lambda: self._result(call, self.graph.invoke(call.input, call.config))
+            call,
+            tokens,
+            lambda: self._result(call, self.graph.invoke(call.input, call.config)),
+            withheld=self.spec.withholds,
         )
 
     def _astream(self, call: Call, tokens: bool) -> AsyncIterator[Event]:
         async def run() -> Result:
             return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
-        return aread(call, tokens, run)
+        return aread(call, tokens, run, withheld=self.spec.withholds)
 
 
 def _ttl(ttl: Any) -> float | str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import GraphInterrupt
@@ -15,10 +15,12 @@ from wick_graph import langgraph_config
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
 from wick_graph.core.moments import Moment, NodeListener, Replace, notify
 from wick_graph.core.request import position
-from wick_graph.messages.base import dated
+from wick_graph.hooks.protocol import Tripwire
+from wick_graph.messages.base import MARK_KEY, dated
 from wick_graph.nodes.route import explain
 from wick_graph.runtime import durability
 from wick_graph.runtime.context import AgentSpec, NodeContext, Run, place_of, run_of
+from wick_graph.types import GUARDRAIL
 
 # --- Run a node without LangGraph's tracing sequence, if there is no callback handler.
 #
@@ -85,6 +87,9 @@ Writes = list[tuple[str, Any]]
 _COUNTERS: Final = 2
 """Writes with which `before_agent` opens every input."""
 
+_SKIPPED: Final = ("modify_request", "model")
+"""Nodes between a guardrail that has ended the run, and the end."""
+
 Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
 
 
@@ -139,10 +144,10 @@ class Node(Runnable[Any, Any]):
         began_from = langgraph_config.began_from(ctx.config)
         if self.name == "tools":
             policy = writer.policy = durability.during_tools(began_from, writer.policy)
-            made = await self.body(input, ctx)
+            made = await self._body(input, ctx)
             writer.policy = policy  # a graph inside the call has set its own
             return made
-        made = await self.body(input, ctx)
+        made = await self._body(input, ctx)
         if self.name == "before_agent":
             writer.policy = durability.after_before_agent(
                 began_from,
@@ -155,6 +160,23 @@ class Node(Runnable[Any, Any]):
                 began_from, observed=run.observed, updates=len(made) > 1
             )
         return made
+
+    async def _body(self, input: Any, ctx: NodeContext) -> Writes:
+        """Run the body, unless a guardrail has ended the run; end it if one does now."""
+        if self.name in _SKIPPED and input.get("stop_reason") == GUARDRAIL:
+            return []
+        try:
+            return await self.body(input, ctx)
+        except Tripwire as trip:
+            ctx.run.reason = trip.reason
+            answer = AIMessage(
+                trip.answer,
+                id=f"{ctx.run.run_id}/{GUARDRAIL}",  # one answer, even of several calls
+                name=ctx.spec.name,
+                response_metadata={MARK_KEY: {"own": True}},
+            )
+            said: Writes = [("messages", [answer])] if trip.answer else []
+            return [*trip.writes, *said, ("stop_reason", GUARDRAIL)]
 
 
 class Router(Runnable[Any, Any]):
@@ -175,6 +197,7 @@ class Router(Runnable[Any, Any]):
         run = run_of(config or {})
         run.ended = isinstance(target, str)
         run.stopped = (input.get("stop_reason") or "done") if run.ended else ""
+        run.withdrawn = run.stopped == GUARDRAIL and not input.get("iteration")
         spec = self._spec
         run.writer.policy = durability.after_route(
             langgraph_config.began_from(config),

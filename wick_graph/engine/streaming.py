@@ -8,9 +8,10 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from langchain_core.messages import AIMessage
 from langgraph.types import Command, Interrupt
 
 from wick_graph import langgraph_config
@@ -106,11 +107,13 @@ class _EventListener:
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         self.run_id, self.thread_id, self.tokens = run_id, thread_id, tokens
-        self._reply: Event | None = None
+        self._reply: ChatModelEnd | None = None
         self._begun: Event | None = None
         """The start of a call until its reply is stored; the reader may be behind."""
         self._reached: Event | None = None
         self._got: list[str] = []
+        self.withheld = False
+        """Whether a reply's text is delivered in one piece, after the hooks."""
 
     @property
     def partial(self) -> str:
@@ -139,6 +142,8 @@ class _EventListener:
             )
             return
         event = to_event(moment, self.run_id, self.thread_id)
+        if self.withheld and self._reply is not None and _is_end(moment):
+            self._reply = _passed(self._reply, moment.data["writes"])
         reply = self._reply
         if reply is not None and (event is not None or _is_later(moment)):
             self._reply = self._begun = None
@@ -150,7 +155,13 @@ class _EventListener:
         elif event is not None:
             self.put(event)
 
-    def _notify(self, reply: Event, moment: Moment) -> None:
+    def _notify(self, reply: ChatModelEnd, moment: Moment) -> None:
+        if self.withheld and reply.content:
+            ids: dict[str, Any] = {"run_id": reply.run_id, "thread_id": reply.thread_id}
+            self._deliver(ChatModelStream(name=reply.name, delta=reply.content, **ids), moment)
+        self._deliver(reply, moment)
+
+    def _deliver(self, reply: Event, moment: Moment) -> None:
         if moment.kind != "run":
             self.put(reply)
         elif moment.phase != "error":  # else it may not be stored
@@ -164,6 +175,18 @@ class _EventListener:
     def put(self, event: Any) -> None:
         """Deliver an event to the reader."""
         raise NotImplementedError
+
+
+def _is_end(moment: Moment) -> bool:
+    return moment.kind == "node" and moment.phase == "exit"
+
+
+def _passed(reply: ChatModelEnd, writes: Sequence[tuple[str, Any]]) -> ChatModelEnd:
+    """Return the event of what the hooks have made of a reply."""
+    written = [one for name, value in writes if name == "messages" for one in value]
+    stored = next((one for one in written if isinstance(one, AIMessage)), AIMessage(""))
+    calls = reply.tool_calls if stored.tool_calls else ()
+    return replace(reply, content=stored.text, tool_calls=calls)
 
 
 def _is_later(moment: Moment) -> bool:
@@ -312,9 +335,12 @@ def call_of(
     return Call(value, apply_options(run, options, value, made), run, thread)
 
 
-def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]:
+def read(
+    call: Call, tokens: bool, run: Callable[[], Result], *, withheld: bool = False
+) -> Iterator[Event]:
     """Run in a separate thread, and yield the events."""
     listener = QueueListener(call.run.run_id, call.thread_id, tokens)
+    listener.withheld = withheld
     call.run.listener = call.run.reader = listener
 
     def work() -> None:
@@ -342,10 +368,11 @@ def read(call: Call, tokens: bool, run: Callable[[], Result]) -> Iterator[Event]
 
 
 async def aread(
-    call: Call, tokens: bool, run: Callable[[], Awaitable[Result]]
+    call: Call, tokens: bool, run: Callable[[], Awaitable[Result]], *, withheld: bool = False
 ) -> AsyncIterator[Event]:
     """Run in a separate task, and yield the events."""
     listener = LoopListener(call.run.run_id, call.thread_id, tokens)
+    listener.withheld = withheld
     call.run.listener = call.run.reader = listener
 
     async def work() -> None:

@@ -18,7 +18,7 @@ from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.state import private_update, problem
 from wick_graph.errors import ConfigError, HookError
 from wick_graph.hooks.approvals import ApprovalHook
-from wick_graph.hooks.protocol import IN_PLACE, PHASES, BaseHook
+from wick_graph.hooks.protocol import IN_PLACE, PHASES, BaseHook, Tripwire
 from wick_graph.types import Phase, StoppedBecause
 
 TITLES: Final[Mapping[Phase, str]] = {
@@ -70,6 +70,8 @@ class Hooks:
     """Approval hooks; their rules also bind the tasks that the agent delegates."""
     folders: tuple[str, ...] = ()
     """Absolute names of the working directory of file tools."""
+    withholds: bool = False
+    """Whether readers get the model's text only after the hooks."""
     reducers: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     """Reducers of the keys that hooks keep in the channel `middleware`."""
 
@@ -117,6 +119,7 @@ def compile_hooks(hooks: Sequence[Any], own: Sequence[str] = ()) -> Hooks:
         notices=tuple(line for hook in hooks for line in getattr(hook, "notices", ())),
         approvals=tuple(hook for hook in hooks if isinstance(hook, ApprovalHook)),
         folders=next((hook.workdir_names for hook in hooks if _names_workdir(hook)), ()),
+        withholds=any(isinstance(hook, BaseHook) and hook.withholds for hook in hooks),
         reducers=reducers,
         **{phase: tuple(layers) for phase, layers in by_phase.items()},
     )
@@ -204,7 +207,9 @@ async def apply(
             result = await layer.fn(value, ctx)
         else:
             result = await bridge.call_user(layer.fn, layer.is_async, value, ctx)
-    except GraphBubbleUp:
+    except GraphBubbleUp as error:
+        if isinstance(error, Tripwire):
+            note(listener, layer, error, None)
         raise
     except Exception as error:
         note(listener, layer, error, None)

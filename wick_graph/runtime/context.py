@@ -76,6 +76,11 @@ class AgentSpec:
     recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
     """Cache: the agent's description in recordings."""
 
+    @property
+    def withholds(self) -> bool:
+        """Whether no reader gets a reply's text before the hooks have passed it."""
+        return self.hooks.withholds
+
     def __post_init__(self) -> None:
         _check(self)
         toolbox = Toolbox(self.tools, self.hooks.tool_sources, self.beside)
@@ -136,7 +141,9 @@ class Run:
     stopped: StoppedBecause | Literal[""] = ""
     """Why the run ended; empty while it runs."""
     reason: str = ""
-    """Which limit ended the run, in a sentence; empty without one."""
+    """Which limit or guardrail ended the run, in a sentence; empty without one."""
+    withdrawn: bool = False
+    """A guardrail has refused the input, so the thread must not keep it."""
     stop: Stop = field(default_factory=Stop, repr=False)
     """The request to stop the run."""
     deadline: float | None = None

@@ -408,6 +408,15 @@ class Threads:
 
         cleanup.prune_thread(self._core, self._codec, thread_id, latest)
 
+    def withdraw(self, thread_id: str, run_id: str) -> None:
+        """Delete the checkpoints that a run made; its journal and its events stay."""
+        run = pack_id(run_id)
+
+        def others(rows: builtins.list[Row]) -> set[int]:
+            return {row.rid for row in rows if row.run != run}
+
+        cleanup.prune_thread(self._core, self._codec, thread_id, others)
+
     def sizes(self) -> dict[str, dict[str, int]]:
         """Return the bytes of content of each thread, by purpose."""
         return cleanup.sizes(self._core)
@@ -488,6 +497,10 @@ class Threads:
     async def akeep_latest(self, thread_id: str, count: int) -> None:
         """Do `keep_latest` in the store's thread."""
         await self._core.worker.run_long(self.keep_latest, thread_id, count)
+
+    async def awithdraw(self, thread_id: str, run_id: str) -> None:
+        """Do `withdraw` in the store's thread."""
+        await self._core.worker.run_long(self.withdraw, thread_id, run_id)
 
     async def arename(self, thread_id: str, title: str | None) -> None:
         """Do `rename` in the store's thread."""
