@@ -533,10 +533,11 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "hooks.tracing",
     ),
     "program": ("backends.reaper", "sandbox.confine"),
+    "public": ("engine.handoffs",),
 }
 """By reason, the modules that a single sibling imports. Any other belongs into its importer: a
 module stays apart if it has at least so many lines, is one command, one public hook or a program
-that also runs by itself, or needs an extra."""
+that also runs by itself, needs an extra, or holds a public name of another package."""
 
 
 def test_a_module_with_one_importer_has_a_reason() -> None:

@@ -30,6 +30,7 @@ from wick_graph.core.state import StateSchema
 from wick_graph.durations import seconds
 from wick_graph.engine.compaction import Compaction, Terms, compact
 from wick_graph.engine.graph import ChainStep, RunGraph, build_graph
+from wick_graph.engine.handoffs import Handoff, team
 from wick_graph.engine.lifecycle import RunOptions
 from wick_graph.engine.result import Result, checked_thread_id, result_of
 from wick_graph.engine.streaming import CONTINUE, Call, aread, call_of, read
@@ -85,6 +86,7 @@ class Agent(ChainStep, Generic[ContextT]):
         context_subject: The field of the context that a server sets to the caller's identity.
         state_schema: A `TypedDict` of the agent's own channels, with reducers as in LangGraph. They
             are kept with the thread, and hooks and tools read and write them.
+        handoffs: Agents that can take over the conversation, by the names that the models see.
 
     Raises:
         ConfigError: An argument is invalid.
@@ -114,12 +116,13 @@ class Agent(ChainStep, Generic[ContextT]):
         context_schema: type[ContextT] | None = None,
         context_subject: str = "",
         state_schema: type | None = None,
+        handoffs: Mapping[str, Handoff] | None = None,
     ) -> None:
         choice = (
             model if isinstance(model, ModelChoice) else resolve_model(model, base_dir=base_dir)
         )
         own = StateSchema.of(state_schema)
-        self.spec = AgentSpec(
+        self._alone = AgentSpec(
             name=name,
             model=choice,
             hooks=compile_hooks(hooks, own.names),
@@ -135,6 +138,9 @@ class Agent(ChainStep, Generic[ContextT]):
             context=ContextSchema.of(context_schema, context_subject),
             state=own,
         )
+        self.handoffs: Mapping[str, Handoff] = {**(handoffs or {})}
+        """The agents that can take over, by the names that the models see."""
+        self.spec = team(self._alone, hooks, self.handoffs)
         self.name = name
         self.hooks: Sequence[Any] = (*hooks,)
         """The hooks as given, outermost first."""
@@ -144,8 +150,12 @@ class Agent(ChainStep, Generic[ContextT]):
         """The argument `store`; None if the agent leaves the choice to its host."""
         self.allow_client_system = allow_client_system
         self._ttl = _ttl(ttl)
+        self._attach(store)
+
+    def _attach(self, store: Any) -> None:
+        """Open the store, and keep the tools of the hooks away from it."""
         _check_approvals(self.spec, store)
-        _keep_from(hooks, store)
+        _keep_from(self.hooks, store)
         self._store, self._owns_store = _open_store(store)
         note_store(self._store)
 
@@ -178,17 +188,17 @@ class Agent(ChainStep, Generic[ContextT]):
         if isinstance(model, str):
             model = resolve_model(model)
         made.name = name or self.name
-        made.spec = replace(
-            self.spec,
+        alone = self._alone
+        made._alone = replace(
+            alone,
             name=made.name,
-            model=model or self.spec.model,
-            hooks=compile_hooks(made.hooks, self.spec.state.names),
-            beside=(*self.spec.beside, *_beside(made.name, tool_store, ())),
+            model=model or alone.model,
+            hooks=compile_hooks(made.hooks, alone.state.names),
+            beside=(*alone.beside, *_beside(made.name, tool_store, ())),
+            guest=self.spec.guest,
         )
-        _check_approvals(made.spec, store)
-        _keep_from(made.hooks, store)
-        made._store, made._owns_store = _open_store(store)
-        note_store(made._store)
+        made.spec = team(made._alone, made.hooks, self.handoffs)
+        made._attach(store)
         return made
 
     @cached_property
@@ -537,7 +547,8 @@ def _processors(given: Any) -> Processors:
 
 def _check_approvals(spec: AgentSpec, store: Any) -> None:
     """Refuse approval rules if no store can keep a question until it is answered."""
-    if store is False and any(hook.may_ask for hook in spec.hooks.approvals):
+    asking = (hook for part in (spec, *spec.parts.values()) for hook in part.hooks.approvals)
+    if store is False and any(hook.may_ask for hook in asking):
         raise ConfigError(
             f"the agent {spec.name} asks for approval and has no store to keep the question in; "
             "leave store=False out, or leave the approvals out"

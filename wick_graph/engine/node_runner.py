@@ -19,7 +19,7 @@ from wick_graph.hooks.protocol import Tripwire
 from wick_graph.messages.base import MARK_KEY, dated
 from wick_graph.nodes.route import explain
 from wick_graph.runtime import durability
-from wick_graph.runtime.context import AgentSpec, NodeContext, Run, place_of, run_of
+from wick_graph.runtime.context import ACTIVE, AgentSpec, NodeContext, Run, place_of, run_of
 from wick_graph.types import GUARDRAIL
 
 # --- Run a node without LangGraph's tracing sequence, if there is no callback handler.
@@ -90,6 +90,8 @@ _COUNTERS: Final = 2
 _SKIPPED: Final = ("modify_request", "model")
 """Nodes between a guardrail that has ended the run, and the end."""
 
+_ACTIVE: Final = (ACTIVE,)
+
 Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
 
 
@@ -118,12 +120,16 @@ class Node(Runnable[Any, Any]):
         return await bridge.until(run.stop, self._visit(input, config, run, bridge))
 
     async def _visit(self, input: Any, config: RunnableConfig, run: Run, bridge: Bridge) -> Any:
+        spec = self.spec
+        if spec.parts:  # a call has the state that its reply was made in
+            in_call = self.name == "tools"
+            spec = spec.active(langgraph_config.read_state(config, _ACTIVE) if in_call else input)
         if not run.listener.active:
-            made = await self._made(input, NodeContext(self.spec, run, bridge, config))
+            made = await self._made(input, NodeContext(spec, run, bridge, config))
             return packed(timed(made, input))
         place = place_of(self.name, config)
         listener = NodeListener(run.listener, place)
-        ctx = NodeContext(self.spec, run, bridge, config, listener)
+        ctx = NodeContext(spec, run, bridge, config, listener)
         await notify(
             listener, Moment("node", "enter", self.name, {"input": input, "task": place.task})
         )
@@ -153,7 +159,7 @@ class Node(Runnable[Any, Any]):
                 began_from,
                 observed=run.observed,
                 repaired=len(made) > _COUNTERS,
-                has_hooks=bool(self.spec.hooks.before_agent),
+                has_hooks=bool(ctx.spec.hooks.before_agent),
             )
         elif self.name == "modify_request":
             writer.policy = durability.after_modify_request(
@@ -198,7 +204,7 @@ class Router(Runnable[Any, Any]):
         run.ended = isinstance(target, str)
         run.stopped = (input.get("stop_reason") or "done") if run.ended else ""
         run.withdrawn = run.stopped == GUARDRAIL and not input.get("iteration")
-        spec = self._spec
+        spec = self._spec.active(input) if self._spec.parts else self._spec
         run.writer.policy = durability.after_route(
             langgraph_config.began_from(config),
             observed=run.observed,

@@ -159,6 +159,8 @@ class BaseHook:
     """The phases of this hook; overriding the method of another phase is an error."""
     workdir_names: Sequence[str] = ()
     """Absolute names of the working directory of its tools; empty if it has none."""
+    joins: bool = False
+    """Whether this hook binds an agent too that hands the conversation over to its own."""
     withholds: bool = False
     """Whether readers get the model's text only after the hooks, because one may refuse it."""
 

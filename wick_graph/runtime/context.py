@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
@@ -39,6 +39,9 @@ from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolsets import Beside, Offered, Toolbox
 from wick_graph.types import OnBusy, StoppedBecause
 
+ACTIVE: Final = "active"
+"""The channel with the agent that has taken over; only agents with handoffs have it."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
@@ -67,6 +70,8 @@ class AgentSpec:
     """The type of what each caller gives beside the input; None for nothing."""
     state: StateSchema = field(default_factory=lambda: StateSchema({}))
     """The channels of its own."""
+    parts: Mapping[str, AgentSpec] = field(default_factory=dict, repr=False)
+    """Of an agent with handoffs: this agent with the prompt, tools and model of each other."""
     guest: bool = False
     """The graph is the user's own: the engine records nothing of it, and adds no messages."""
     toolbox: Toolbox = field(init=False, repr=False)
@@ -75,6 +80,10 @@ class AgentSpec:
     """The channels that tools can read."""
     recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
     """Cache: the agent's description in recordings."""
+
+    def active(self, state: Mapping[str, Any]) -> AgentSpec:
+        """Return the part that is active in a state; itself if none is."""
+        return self.parts.get(state.get(ACTIVE) or "", self)
 
     @property
     def withholds(self) -> bool:
