@@ -528,7 +528,6 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
     ),
     "extra": ("store.postgres", "tools.mcp_transport"),
     "hook": (
-        "hooks.budget",
         "hooks.todolist",
         "hooks.tracing",
     ),
