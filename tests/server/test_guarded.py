@@ -25,7 +25,8 @@ def ask(text: str) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def http() -> Iterator[httpx.Client]:
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    store = f"sqlite:///{tmp_path_factory.mktemp('guarded') / 'w.db'}"
     hooks = [InputGuardrail(refuse), OutputGuardrail(refuse)]
     model = ScriptedModel(["The number is 4711, my dear."] * 9, cursor="fifo")
     billing = Agent("billing", ScriptedModel(["skipped", "Paid.", "Still here."]))
@@ -33,8 +34,9 @@ def http() -> Iterator[httpx.Client]:
         "desk",
         ScriptedModel([call("transfer_to_billing")]),
         handoffs={"billing": Handoff(billing, "Money.")},
+        store=store,
     )
-    agents = {"guarded": Agent("guarded", model, hooks=hooks), "desk": desk}
+    agents = {"guarded": Agent("guarded", model, hooks=hooks, store=store), "desk": desk}
     with (
         Server(agents, port=0, auth=False) as server,
         httpx.Client(base_url=server.url, timeout=SECONDS, trust_env=False) as made,
