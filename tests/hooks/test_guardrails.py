@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from langchain_core.messages import AIMessageChunk
 from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.engine.support import async_door, roles, sync_door, wild
+from tests.source import ROOT
 from wick_graph import Agent, BaseHook, SqlSaver, ToolContext, tool
 from wick_graph.debug import DebugSession
 from wick_graph.errors import ConfigError
@@ -127,6 +130,26 @@ def test_a_tripped_input_leaves_the_thread_as_it_was(
         assert state_of(agent, "new") == {}
         assert door(agent, "Second.", thread_id="t").text == "Two."
         assert roles(state_of(agent)["messages"]) == ["human", "ai"] * 2
+
+
+def test_a_refusal_after_a_crash_takes_the_input_out_too(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'w.db'}"
+    program = f"""
+import os
+from wick_graph import Agent
+from wick_graph.hooks import InputGuardrail
+from wick_graph.testing import ScriptedModel
+hooks = [InputGuardrail(lambda text: os._exit(9) if "4711" in text else None)]
+agent = Agent("a", ScriptedModel(["One."]), hooks=hooks, store={url!r})
+agent.invoke("First.", thread_id="t")
+agent.invoke("Tell 4711.", thread_id="t")
+"""
+    died = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=120)
+    assert died.returncode == 9
+    with agent_of("One.", "Two.", hooks=[InputGuardrail(has_secret)], store=url) as agent:
+        assert agent.resume("t").stopped_because == "guardrail"
+        assert [m.text for m in state_of(agent)["messages"]] == ["First.", "One."]
+        assert agent.invoke("Second.", thread_id="t").text == "Two."
 
 
 def test_another_checkpointer_keeps_the_refusal() -> None:

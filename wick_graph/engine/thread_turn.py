@@ -170,10 +170,10 @@ def _is_state(channel: str) -> bool:
 
 
 async def withdraw(run: Run, store: EngineStore, before: ThreadInfo | None, bridge: Bridge) -> None:
-    """Take the steps of a run out of its thread, which is then as it was before the input."""
+    """Take the last input out of a thread, with all steps since, also those before a crash."""
     threads, thread = store.threads, run.thread_id or ""
     await bridge.uninterruptible(
-        lambda: threads.withdraw(thread, run.run_id), lambda: threads.awithdraw(thread, run.run_id)
+        lambda: threads.withdraw(thread), lambda: threads.awithdraw(thread)
     )
     if before is None or before.title is None:  # it is from the input
         await bridge.call(

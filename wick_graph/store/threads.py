@@ -408,14 +408,14 @@ class Threads:
 
         cleanup.prune_thread(self._core, self._codec, thread_id, latest)
 
-    def withdraw(self, thread_id: str, run_id: str) -> None:
-        """Delete the checkpoints that a run made; its journal and its events stay."""
-        run = pack_id(run_id)
+    def withdraw(self, thread_id: str) -> None:
+        """Delete the checkpoints since the last input, and its own; the journal and events stay."""
 
-        def others(rows: builtins.list[Row]) -> set[int]:
-            return {row.rid for row in rows if row.run != run}
+        def before(rows: builtins.list[Row]) -> set[int]:
+            inputs = (at for at, row in enumerate(rows) if row.source == "input")
+            return {row.rid for row in rows[: max(inputs, default=len(rows))]}
 
-        cleanup.prune_thread(self._core, self._codec, thread_id, others)
+        cleanup.prune_thread(self._core, self._codec, thread_id, before)
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """Return the bytes of content of each thread, by purpose."""
@@ -498,9 +498,9 @@ class Threads:
         """Do `keep_latest` in the store's thread."""
         await self._core.worker.run_long(self.keep_latest, thread_id, count)
 
-    async def awithdraw(self, thread_id: str, run_id: str) -> None:
+    async def awithdraw(self, thread_id: str) -> None:
         """Do `withdraw` in the store's thread."""
-        await self._core.worker.run_long(self.withdraw, thread_id, run_id)
+        await self._core.worker.run_long(self.withdraw, thread_id)
 
     async def arename(self, thread_id: str, title: str | None) -> None:
         """Do `rename` in the store's thread."""
