@@ -18,6 +18,7 @@ from wick_graph.debug import DebugSession
 from wick_graph.errors import ConfigError
 from wick_graph.events import ChatModelStream, Done
 from wick_graph.hooks import ApprovalHook, Budget, BudgetHook, InputGuardrail, OutputGuardrail
+from wick_graph.models.resolve import resolve_model
 from wick_graph.subagents import Handoff
 from wick_graph.testing import ScriptedModel, call, calls, text
 
@@ -220,6 +221,13 @@ def test_a_copy_and_a_debugger_keep_them() -> None:
         assert session.value("active") == "billing"
         session.goto("@last")
         assert session.value("active") == "billing"
+
+
+def test_a_copy_with_another_model_gives_it_to_all() -> None:
+    model = model_of(GO, "Both from one model.")
+    agent = agents(model_of(), model_of()).copy_with(None, model=resolve_model(model))
+    assert agent.invoke("Hi.").text == "Both from one model."
+    assert [c.system for c in model.calls] == ["You greet.", "You do billing."]
 
 
 def test_an_input_may_choose_who_answers() -> None:

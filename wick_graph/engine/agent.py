@@ -197,7 +197,7 @@ class Agent(ChainStep, Generic[ContextT]):
             beside=(*alone.beside, *_beside(made.name, tool_store, ())),
             guest=self.spec.guest,
         )
-        made.spec = team(made._alone, made.hooks, self.handoffs)
+        made.spec = team(made._alone, made.hooks, self.handoffs, model)
         made._attach(store)
         return made
 

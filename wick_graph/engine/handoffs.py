@@ -14,6 +14,7 @@ from wick_graph.hooks import BudgetHook, Hooks, compile_hooks
 from wick_graph.hooks.guardrails import TRANSFER
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.messages import ToolResult
+from wick_graph.models.resolve import ModelChoice
 from wick_graph.runtime.context import ACTIVE, AgentSpec
 from wick_graph.tools.bound import BoundTool, bind_tool
 from wick_graph.tools.function_tool import FuncTool
@@ -35,13 +36,19 @@ class Handoff:
     """When it takes over, in words for the model."""
 
 
-def team(spec: AgentSpec, hooks: Sequence[Any], handoffs: Mapping[str, Handoff]) -> AgentSpec:
+def team(
+    spec: AgentSpec,
+    hooks: Sequence[Any],
+    handoffs: Mapping[str, Handoff],
+    model: ModelChoice | None = None,
+) -> AgentSpec:
     """Return an agent's specification with the agents that can take over from it.
 
     Args:
         spec: The agent by itself.
         hooks: Its hooks.
         handoffs: The others by the names that the models see.
+        model: A model for all of them.
 
     Raises:
         ConfigError: A name, a description or an agent is refused.
@@ -67,7 +74,7 @@ def team(spec: AgentSpec, hooks: Sequence[Any], handoffs: Mapping[str, Handoff])
         transfers = [tool for other, tool in all_tools.items() if other != name]
         return replace(
             spec,
-            model=source.model,
+            model=model or source.model,
             system_prompt=source.system_prompt,
             tools=_together(source.tools, transfers),
             beside=source.beside,
