@@ -11,6 +11,7 @@ from wick_graph.core.request import state_view
 from wick_graph.core.state import Update
 from wick_graph.errors import MessageError, ToolError
 from wick_graph.hooks.onion import apply
+from wick_graph.hooks.protocol import Tripwire
 from wick_graph.messages import ToolCall
 from wick_graph.nodes.route import sent_for
 from wick_graph.runtime.context import NodeContext
@@ -40,9 +41,13 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
     if lost := [RemoveMessage(m.id) for m in orphans(messages) if m.id]:
         updates.append(("messages", lost))
     for layer in ctx.spec.hooks.before_agent:
-        _, update = await apply(
-            layer, ctx.bridge, ctx.listener, state_view(state), ctx.for_hooks(state)
-        )
+        try:
+            _, update = await apply(
+                layer, ctx.bridge, ctx.listener, state_view(state), ctx.for_hooks(state)
+            )
+        except Tripwire as trip:
+            trip.writes += updates
+            raise
         updates.extend(update.items())
         state = overlaid(state, update)
     return updates

@@ -16,7 +16,7 @@ from wick_graph.core.request import AGENT, ModelRequest, as_sent, position
 from wick_graph.core.usage import usage_of
 from wick_graph.errors import MessageError, ModelError, describe
 from wick_graph.hooks.onion import Onion, apply, check_update
-from wick_graph.hooks.protocol import Verdict
+from wick_graph.hooks.protocol import Tripwire, Verdict
 from wick_graph.messages import ToolResult
 from wick_graph.messages.base import (
     MARK_KEY,
@@ -209,6 +209,9 @@ async def through_hooks(
     )
     try:
         reply: AIMessage = await onion.run(request)
+    except Tripwire as trip:
+        trip.writes += [*writes, *([("iteration", request.ctx.iteration + 1)] if last else [])]
+        raise
     except (GraphBubbleUp, MessageError):
         raise
     except Exception as error:
@@ -318,9 +321,13 @@ async def _verdict(
     answers: dict[str, ToolResult | str] = {}
     because: StoppedBecause | None = None
     for layer in ctx.spec.hooks.after_model:
-        made, update = await apply(
-            layer, ctx.bridge, ctx.listener, private(reply), ctx.for_hooks(state)
-        )
+        try:
+            made, update = await apply(
+                layer, ctx.bridge, ctx.listener, private(reply), ctx.for_hooks(state)
+            )
+        except Tripwire as trip:
+            trip.writes += writes
+            raise
         writes += update.items()
         if isinstance(made, Verdict):
             reply = _instead(made.reply, reply)

@@ -9,9 +9,10 @@ from typing import Any
 from wick_graph import langgraph_config
 from wick_graph.core.moments import Abort, Moment, Replace, Skip, notify
 from wick_graph.core.request import state_view
-from wick_graph.core.state import LASTING, private_update, problem
+from wick_graph.core.state import private_update, problem
 from wick_graph.errors import ToolError
 from wick_graph.hooks.onion import Onion
+from wick_graph.hooks.protocol import Tripwire
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import owned
 from wick_graph.runtime.context import NodeContext
@@ -57,12 +58,15 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     except BaseException as error:
         if listener.active:
             listener.record(Moment("tool", "error", call.name, {"error": error}, call.id))
+        if isinstance(error, Tripwire):
+            refused = failure(call, ToolError("a guardrail has ended the run"))
+            error.writes += [*updates, ("messages", [refused.to_message()])]
         raise
     # A hook may have changed the call on its way in; the answer is to the model's call.
     if (result.tool_call_id, result.name) != (call.id, call.name):
         result = result.replace(tool_call_id=call.id, name=call.name)
     result = _private(result)
-    wrong = problem(result.update) if result.update else None
+    wrong = problem(result.update, ctx.spec.channels) if result.update else None
     if wrong is not None:
         result = failure(call, ToolError(f"the tool's state update is refused: {wrong}"))
     if listener.active:
@@ -131,7 +135,7 @@ def _still_allowed(call: ToolCall) -> ToolCall:
 
 
 def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
-    state = langgraph_config.read_state(ctx.config, LASTING)
+    state = langgraph_config.read_state(ctx.config, ctx.spec.channels)
 
     def tool() -> BoundTool | None:
         return ctx.tools(state).get(sent["name"])

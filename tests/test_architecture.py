@@ -151,6 +151,7 @@ OTHER_ERRORS = frozenset(
         "wick_graph.models.structured.InvalidOutput",  # becomes what the model reads
         "wick_graph.service.options.Problem",  # an answer to a request
         "wick_graph.store.leases.Suspected",  # ends in the queue for a thread
+        "wick_graph.hooks.protocol.Tripwire",  # ends the run, as LangGraph's interrupts do
     }
 )
 """Exceptions outside of the tree."""
@@ -530,15 +531,15 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
     ),
     "extra": ("store.postgres", "tools.mcp_transport"),
     "hook": (
-        "hooks.budget",
         "hooks.todolist",
         "hooks.tracing",
     ),
     "program": ("backends.reaper", "sandbox.confine"),
+    "public": ("engine.handoffs",),
 }
 """By reason, the modules that a single sibling imports. Any other belongs into its importer: a
 module stays apart if it has at least so many lines, is one command, one public hook or a program
-that also runs by itself, or needs an extra."""
+that also runs by itself, needs an extra, or holds a public name of another package."""
 
 
 def test_a_module_with_one_importer_has_a_reason() -> None:

@@ -50,6 +50,9 @@ NOSTREAM: Final = "nostream"
 NULL_TASK_ID: Final = "00000000-0000-0000-0000-000000000000"
 """Task id of writes that no task made; they belong to the state at once."""
 
+RUNTIME: Final = "__pregel_runtime"
+"""LangGraph's: its `Runtime`, with the context that the caller gave."""
+
 RUN: Final = "__wick_run"
 """Ours: the run's context. Keys that begin with `__` never reach a checkpoint's metadata."""
 
@@ -92,6 +95,12 @@ def handlers_of(config: Config | None) -> list[Any] | None:
 def path_of(config: Config | None) -> tuple[str, ...]:
     """Return the chain of agents that delegated to a run; empty for a user's own run."""
     return tuple(configurable(config).get(PATH) or ())
+
+
+def context_of(config: Config | None) -> Any:
+    """Return the context that the caller gave to the run; None without one."""
+    runtime: Any = configurable(config).get(RUNTIME)
+    return None if runtime is None else runtime.context
 
 
 def is_nested(config: Config | None) -> bool:

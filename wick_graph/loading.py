@@ -307,6 +307,8 @@ def build_agent(
         mcp_servers=mcp_servers,
         allow_client_system=config.allow_client_system,
         base_dir=file.base_dir,
+        context_schema=code_loader(agent_id, file)(config.context.use) if config.context else None,
+        context_subject=config.context.subject if config.context else "",
     )
 
 

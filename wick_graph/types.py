@@ -14,8 +14,13 @@ RunId = NewType("RunId", str)
 CallKey = NewType("CallKey", str)
 """A tool call in the ledger: the model step's task id and the call's index."""
 
-StoppedBecause = Literal["done", "limit", "empty", "interrupted", "cancelled", "failed"]
+StoppedBecause = Literal[
+    "done", "limit", "empty", "guardrail", "interrupted", "cancelled", "failed"
+]
 """Why a run came to its end; the one vocabulary for results, events and listings."""
+
+GUARDRAIL: Final = "guardrail"
+"""The reason of a run that a guardrail ended; no node works after it."""
 
 Replay = Literal["safe", "never", "key"]
 """Whether a tool call that was in flight at a crash may run again."""

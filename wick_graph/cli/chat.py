@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from wick_graph.cli import output, watch
 from wick_graph.cli.gateway import SESSION, converse
-from wick_graph.cli.run import THREAD, Turns, Where, has_own_store, lasts, say_notices
+from wick_graph.cli.run import (
+    THREAD,
+    Turns,
+    Where,
+    context_of,
+    has_own_store,
+    lasts,
+    say_notices,
+)
 from wick_graph.cli.select import (
     DEFAULT_FILE,
     AgentArgument,
@@ -67,6 +75,7 @@ def chat(
     thread: Annotated[str | None, THREAD] = None,
     model: Annotated[str | None, output.MODEL] = None,
     session: Annotated[str | None, SESSION] = None,
+    context: Annotated[Path | None, output.CONTEXT] = None,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
@@ -101,6 +110,7 @@ def chat(
             kept=lasts(agents, agent_id),
             among_several=len(agents) > 1,
             own=has_own_store(agents, agent_id),
+            context=context_of(context),
         )
         ttl = agents.config.agent(agent_id).ttl
         with agents.store.sweeper(), asyncio.Runner() as runner:
@@ -295,6 +305,7 @@ class _Chat:
             view=view,
             runner=self.runner,
             asks=True,
+            context=self.where.context,
         )
         try:
             work(turns)

@@ -284,6 +284,10 @@ RESULT_AS_JSON: Final[Any] = typer.Option(
     "--json", help="Print the result as JSON; with --stream, one event per line."
 )
 
+CONTEXT: Final[Any] = typer.Option(
+    "--context", metavar="FILE", help="A JSON file with the context that the agent needs."
+)
+
 STREAM: Final[Any] = typer.Option(
     "--stream/--no-stream", help="Show the answer as it arrives.  [default: on, off with --json]"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -66,6 +67,8 @@ class Where:
     """Whether the agent is one of several made in Python."""
     own: bool = False
     """Whether the thread is in a checkpointer of the agent's own, unknown to `wick resume`."""
+    context: dict[str, Any] | None = None
+    """The context of the runs."""
 
     def point(self, *, waits: bool = False) -> None:
         """Print the thread and the command that continues it."""
@@ -103,6 +106,7 @@ class Turns:
     asks: bool
     """Whether to ask the person at the terminal as soon as a run has questions."""
     tokens: bool = True
+    context: dict[str, Any] | None = None
 
     def say(self, text: str) -> None:
         """Send a message to the agent.
@@ -110,7 +114,8 @@ class Turns:
         Raises:
             KeyboardInterrupt: The person cancelled the run.
         """
-        self._watch(self.agent.astream(text, thread_id=self.thread_id, tokens=self.tokens))
+        more: dict[str, Any] = {"tokens": self.tokens, "context": self.context}
+        self._watch(self.agent.astream(text, thread_id=self.thread_id, **more))
 
     def go_on(
         self, stopped_because: str | None, answers: dict[str, Any], *, force: bool = False
@@ -120,7 +125,7 @@ class Turns:
             self.say(GO_ON)
             return
         given = (answers,) if answers else ()
-        more: dict[str, Any] = {"tokens": self.tokens, "force": force}
+        more: dict[str, Any] = {"tokens": self.tokens, "context": self.context, "force": force}
         self._watch(self.agent.astream_resume(self.thread_id, *given, **more))
 
     def _has_step_left(self) -> bool:
@@ -144,7 +149,9 @@ class Turns:
             if not answers:
                 return
             self.view.begin()
-            again = self.agent.astream_resume(self.thread_id, answers, tokens=self.tokens)
+            again = self.agent.astream_resume(
+                self.thread_id, answers, context=self.context, tokens=self.tokens
+            )
             self.runner.run(watch(again))
             if len(answers) < len(result.interrupts):  # the person left before the others
                 return
@@ -187,6 +194,7 @@ def watched(
             runner=runner,
             asks=asks,
             tokens=tokens,
+            context=where.context,
         )
         try:
             work(turns)
@@ -203,6 +211,23 @@ def watched(
     if view.result is not None and view.result.stopped_because == "cancelled":
         return output.CANCELLED
     return 0 if view.failed is None else output.FAILED
+
+
+def context_of(path: Path | None) -> dict[str, Any] | None:
+    """Read the context of a run from a file; a command line would show it to other users.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no JSON object.
+    """
+    if path is None:
+        return None
+    try:
+        made = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--context: {path} cannot be read: {type(error).__name__}") from None
+    if not isinstance(made, dict):
+        raise ConfigError(f"--context: {path} holds no JSON object; write the fields as one")
+    return made
 
 
 def say_notices(agent: Agent) -> None:
@@ -237,6 +262,7 @@ def why(because: str, reason: str | None = None, questions: int = 0) -> str:
     waits = f"the run waits for {questions} answer{'s' * (questions != 1)}"
     return {
         "limit": f"limit: {reason or 'a limit of the agent ended the run'}",
+        "guardrail": f"guardrail: {reason or 'a guardrail ended the run'}",
         "empty": "empty: the model gave no answer",
         "interrupted": f"interrupted: {waits if questions else 'the run is at a breakpoint'}",
     }.get(because, because)
@@ -269,6 +295,7 @@ def run(
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
+    context: Annotated[Path | None, output.CONTEXT] = None,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
@@ -304,6 +331,7 @@ def run(
             kept=lasts(agents, agent_id),
             among_several=len(agents) > 1,
             own=has_own_store(agents, agent_id),
+            context=context_of(context),
         )
         tokens = not as_json if stream is None else stream
         code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)
@@ -406,6 +434,7 @@ def resume(
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
+    context: Annotated[Path | None, output.CONTEXT] = None,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
@@ -418,7 +447,7 @@ def resume(
     wrong, 130 cancelled, 143 ended by SIGTERM.
     """
     flags: dict[str, Any] = {"approve": approve, "reject": reject, "answer": answer, "edit": edit}
-    wanted = Wanted(thread_id, config, model, as_json, stream, trust)
+    wanted = Wanted(thread_id, config, model, as_json, stream, trust, context)
     _go_on(wanted, lambda asked: watch.from_flags(asked, **flags, all_approve=all_approve))
 
 
@@ -450,6 +479,7 @@ class Wanted:
     as_json: bool
     stream: bool | None
     trust: bool
+    context: Path | None = None
 
 
 def _go_on(wanted: Wanted, answered: Callable[..., dict[str, Any]], *, force: bool = False) -> None:
@@ -467,6 +497,7 @@ def _go_on(wanted: Wanted, answered: Callable[..., dict[str, Any]], *, force: bo
             model=wanted.model,
             kept=True,
             among_several=len(agents) > 1,
+            context=context_of(wanted.context),
         )
         tokens = not wanted.as_json if wanted.stream is None else wanted.stream
         code = _resume(agents, where, info, asked, answers, wanted.as_json, tokens, force=force)

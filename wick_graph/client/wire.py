@@ -100,6 +100,7 @@ def answer_of(body: Mapping[str, Any]) -> Answer:
 def run_body(
     given: Input,
     thread_id: str | None,
+    context: Mapping[str, Any] | None = None,
     on_disconnect: str | None = None,
     output_schema: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -113,6 +114,8 @@ def run_body(
     body: dict[str, Any] = {"messages": messages}
     if thread_id is not None:
         body["thread_id"] = thread_id
+    if context is not None:
+        body["context"] = dict(context)
     if on_disconnect is not None:
         body["on_disconnect"] = on_disconnect
     if output_schema is not None:
@@ -125,9 +128,13 @@ def agent_path(agent: str | None, verb: str) -> str:
     return f"/agents/{verb}" if agent is None else f"/agents/{quote(agent, safe='')}/{verb}"
 
 
-def resume_body(thread_id: str, answer: Any, **more: Any) -> dict[str, Any]:
+def resume_body(
+    thread_id: str, answer: Any, context: Mapping[str, Any] | None, **more: Any
+) -> dict[str, Any]:
     """Build the body of a request to resume."""
     body: dict[str, Any] = {"thread_id": thread_id, **more}
+    if context is not None:
+        body["context"] = dict(context)
     return body if answer is UNSET else {**body, "answer": answer}
 
 
@@ -454,6 +461,7 @@ def invoke(
     *,
     agent: str | None = None,
     thread_id: str | None = None,
+    context: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     output_schema: Mapping[str, Any] | None = None,
 ) -> Call[Answer]:
@@ -462,7 +470,7 @@ def invoke(
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body = run_body(input, thread_id, output_schema=output_schema)
+    body = run_body(input, thread_id, context, output_schema=output_schema)
     headers, path = key_header(idempotency_key), agent_path(agent, "invoke")
     return Call("POST", path, body, headers=headers, read=answer_of)
 
@@ -471,6 +479,7 @@ def resume(
     thread_id: str,
     answer: Any = UNSET,
     *,
+    context: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     force: bool = False,
 ) -> Call[Answer]:
@@ -481,7 +490,7 @@ def resume(
     Raises:
         ServerError: The request was refused, or the run failed.
     """
-    body = resume_body(thread_id, answer, **({"force": True} if force else {}))
+    body = resume_body(thread_id, answer, context, **({"force": True} if force else {}))
     headers = key_header(idempotency_key)
     return Call("POST", "/agents/resume", body, headers=headers, read=answer_of)
 
@@ -491,6 +500,7 @@ def stream(
     *,
     agent: str | None = None,
     thread_id: str | None = None,
+    context: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     on_disconnect: str | None = None,
     output_schema: Mapping[str, Any] | None = None,
@@ -500,7 +510,7 @@ def stream(
     Raises:
         ServerError: The request was refused, or a broken stream cannot reconnect.
     """
-    body = run_body(input, thread_id, on_disconnect, output_schema)
+    body = run_body(input, thread_id, context, on_disconnect, output_schema)
     headers = key_header(idempotency_key)
     return Call("POST", agent_path(agent, "stream"), body, headers=headers)
 
@@ -509,12 +519,13 @@ def stream_resume(
     thread_id: str,
     answer: Any = UNSET,
     *,
+    context: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     force: bool = False,
 ) -> Call[Event]:
     """Resume a thread and yield the run's events; see `resume` and `stream`."""
     more = {"force": True} if force else {}
-    body = resume_body(thread_id, answer, stream=True, **more)
+    body = resume_body(thread_id, answer, context, stream=True, **more)
     return Call("POST", "/agents/resume", body, headers=key_header(idempotency_key))
 
 

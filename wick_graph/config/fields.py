@@ -69,10 +69,11 @@ def _sections(agents: Any) -> Iterator[tuple[str, Any]]:
         for name, server in servers.items() if isinstance(servers, dict) else ():
             if isinstance(server, dict) and server.get("command"):
                 yield f"agents.{agent_id}.mcp_servers.{name}", server
-        model, listed = agent.get("model"), ("tools", "hooks", "middleware")
-        if isinstance(model, dict) and "use" in model:
-            yield f"agents.{agent_id}.model", model
-        for key in listed:
+        for key in ("model", "context"):
+            entry = agent.get(key)
+            if isinstance(entry, dict) and "use" in entry:
+                yield f"agents.{agent_id}.{key}", entry
+        for key in ("tools", "hooks", "middleware"):
             entries = agent.get(key)
             for index, entry in enumerate(entries if isinstance(entries, list) else ()):
                 if isinstance(entry, dict) or (key == "tools" and is_code(entry)):

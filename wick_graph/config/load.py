@@ -19,6 +19,7 @@ from wick_graph.config.schema import (
     AgentsFile,
     BackendConfig,
     BudgetConfig,
+    ContextConfig,
     JournalConfig,
     McpServerConfig,
     MemoryConfig,
@@ -64,6 +65,7 @@ _BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
     "retention": RetentionConfig,
     "search": SearchConfig,
     "budget": BudgetConfig,
+    "context": ContextConfig,
     "journal": JournalConfig,
 }
 

@@ -15,6 +15,7 @@
         ├── MiddlewareConfig
         ├── McpServerConfig
         ├── SubagentConfig
+        ├── ContextConfig
         └── SearchConfig
 
 `callbacks:` of the file is a CallbacksConfig; `gateway:`, `channels:` and `cron:` are described in
@@ -302,6 +303,15 @@ class SearchConfig(Block):
     """`POST` sends the query as JSON."""
 
 
+class ContextConfig(Block):
+    """The context that each caller gives beside its message; nothing stores it readable."""
+
+    use: Annotated[Text, AfterValidator(check_code)]
+    """A dataclass, a pydantic model or a TypedDict of your own, as `module:name`."""
+    subject: str = ""
+    """The field that the server sets to the id of the caller's token; callers cannot set it."""
+
+
 class AgentConfig(Block):
     """One agent."""
 
@@ -375,6 +385,7 @@ class AgentConfig(Block):
     )
     """The agents of the file that this one can delegate tasks to, by id."""
     search: SearchConfig | None = None
+    context: ContextConfig | None = None
     journal: Annotated[
         Annotated[Literal["off", "steps", "full"], Tag(NAME_TAG)]
         | Annotated[JournalConfig, Tag(BLOCK_TAG)],
@@ -427,6 +438,8 @@ class LimitsConfig(Block):
 
 def _code_of(at: KeyPath, config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
     yield from (((*at, "tools", i), one) for i, one in enumerate(config.tools) if is_code(one))
+    if config.context is not None:
+        yield (*at, "context"), config.context.use
     entries: list[tuple[KeyPath, OwnCode]] = [
         *(((*at, "hooks", i), one) for i, one in enumerate(config.hooks)),
         *(((*at, "middleware", i), one) for i, one in enumerate(config.middleware)),

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeVar, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+)
 
 from langchain_core.messages import (
     AIMessage,
@@ -17,14 +29,15 @@ from langchain_core.messages import (
     convert_to_messages,
     message_chunk_to_message,
 )
+from langgraph.channels.base import BaseChannel
 from langgraph.channels.ephemeral_value import EphemeralValue
 from langgraph.channels.topic import Topic
 from langgraph.types import Command
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, get_type_hints, is_typeddict
 
 from wick_graph.constants import TODO_STATUSES, TOO_DEEP
 from wick_graph.core.request import MessageView
-from wick_graph.errors import MessageError
+from wick_graph.errors import ConfigError, MessageError
 from wick_graph.messages.base import dated, owned
 from wick_graph.messages.content import is_deep, is_unicode, text_of
 from wick_graph.messages.lowering import lower
@@ -309,6 +322,66 @@ LASTING: Final = tuple(
 """Channels that tools can read: all but those that live for one step, which are gone by then."""
 
 
+# --- An agent's own channels.
+
+
+@dataclass(frozen=True, slots=True)
+class StateSchema:
+    """The channels that an agent has besides the engine's."""
+
+    hints: Mapping[str, Any]
+    """By name, each a type with its reducer."""
+
+    @classmethod
+    def of(cls, schema: Any) -> StateSchema:
+        """Read the argument of an agent, a `TypedDict` or None.
+
+        Raises:
+            ConfigError: It is something else, or would replace a channel of the engine.
+        """
+        if schema is None:
+            return cls({})
+        if not is_typeddict(schema):
+            raise ConfigError(f"state_schema takes a TypedDict, not {schema!r:.80}")
+        hints = get_type_hints(schema, include_extras=True)
+        for name in hints:
+            if name in WRITABLE or name.startswith(("__", "branch:")):
+                raise ConfigError(
+                    f"state_schema: the channel {name} is the engine's; give yours another name"
+                )
+        return cls({name: _reduced(hint) for name, hint in hints.items()})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the channels."""
+        return tuple(self.hints)
+
+    @property
+    def reducers(self) -> dict[str, Callable[[Any, Any], Any]]:
+        """The reducers by channel, of those that have one."""
+        marks = ((name, get_args(hint)[-1]) for name, hint in self.hints.items())
+        return {name: mark for name, mark in marks if not _is_channel(mark)}
+
+    def over(self, channels: Any) -> Any:
+        """Return a schema of the engine with these channels; itself without any."""
+        if not self.hints:
+            return channels
+        hints = {**get_type_hints(channels, include_extras=True), **self.hints}
+        return TypedDict(channels.__name__, hints, total=False)  # type: ignore[operator]  # made by name
+
+
+def _reduced(hint: Any) -> Any:
+    """Return a type with its reducer or channel; the last write wins if it names none."""
+    while get_origin(hint) in (NotRequired, Required):
+        (hint,) = get_args(hint)
+    mark = get_args(hint)[-1] if get_origin(hint) is Annotated else None
+    return hint if callable(mark) or _is_channel(mark) else Annotated[hint, last]
+
+
+def _is_channel(mark: Any) -> bool:
+    return issubclass(mark if isinstance(mark, type) else type(mark), BaseChannel)
+
+
 # --- The check of updates from outside the engine: from hooks, tools and callers.
 #
 # A value of the wrong kind would break the thread: every later step would fail on it.
@@ -326,11 +399,12 @@ def _private(value: Any) -> Any:
     return list(value) if isinstance(value, MessageView) else owned(value)
 
 
-def problem(update: Mapping[str, Any]) -> str | None:
-    """Return in one sentence why an update is invalid, or None."""
+def problem(update: Mapping[str, Any], own: Collection[str] = ()) -> str | None:
+    """Return in one sentence why an update is invalid, or None; `own` are the agent's channels."""
     for name, value in update.items():
-        if name not in WRITABLE:
-            return f"the state has no channel {name!r}; it has {', '.join(sorted(WRITABLE))}"
+        if name not in WRITABLE and name not in own:
+            known = ", ".join(sorted({*WRITABLE, *own}))
+            return f"the state has no channel {name!r}; it has {known}"
         check = _CHECKS.get(name)
         found = check(value) if check is not None else None
         if found is not None:
@@ -338,7 +412,7 @@ def problem(update: Mapping[str, Any]) -> str | None:
     return None
 
 
-def read_input(input: Any) -> Any:
+def read_input(input: Any, own: Collection[str] = ()) -> Any:
     """Return an input with its messages as objects; drop keys that name no input, with a warning.
 
     Raises:
@@ -346,33 +420,33 @@ def read_input(input: Any) -> Any:
             input, or the channel.
     """
     if input is None or isinstance(input, Command):
-        _refuse(dict(input._update_as_tuples()) if input else {})
+        _refuse(dict(input._update_as_tuples()) if input else {}, own)
         return input
     if not isinstance(input, Mapping):
         raise MessageError(
             f"the input must be a mapping with messages, not a {type(input).__name__}"
         )
-    known = {key: value for key, value in input.items() if key in INPUTS}
+    known = {key: value for key, value in input.items() if key in INPUTS or key in own}
     if len(known) < len(input):
         unknown = [key for key in input if key not in OUTPUTS]
         if not known:
-            _refuse(input)
+            _refuse(input, own)
         if unknown:  # other keys come with the output of an agent
             _log.warning(
                 "dropped from the input: %s; an agent takes %s",
                 ", ".join(f"{key!r:.40}" for key in unknown[:20]),
-                ", ".join(INPUTS),
+                ", ".join((*INPUTS, *own)),
             )
         input = known
-    _refuse(input)
+    _refuse(input, own)
     if (given := input.get("messages")) is not None and (made := read_messages(given)) is not given:
         input = {**input, "messages": made}
     return input
 
 
-def _refuse(update: Mapping[str, Any]) -> None:
+def _refuse(update: Mapping[str, Any], own: Collection[str]) -> None:
     """Refuse an invalid update from a caller."""
-    wrong = problem({key: value for key, value in update.items() if value is not None})
+    wrong = problem({key: value for key, value in update.items() if value is not None}, own)
     if wrong is not None:  # the error of a message needs no channel name before it
         of_message = wrong.startswith("messages: message[")
         raise MessageError(wrong.removeprefix("messages: ") if of_message else wrong)

@@ -15,6 +15,7 @@ from wick_graph.debug.locations import Fits, fits_error, locations_at, read_loca
 from wick_graph.debug.types import Output, Outputs, Reason
 from wick_graph.debug.values import CHANNELS, Path, at_path, read_path
 from wick_graph.debug.view import Names, View
+from wick_graph.engine.agent import Agent
 from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.expressions import Expression, compile_expression
 
@@ -260,9 +261,10 @@ def _is_hit(text: str) -> bool:
     return found is not None and int(found["count"]) > 0
 
 
-def _unknown_channel(path: str) -> str:
+def _unknown_channel(path: str, agent: Any) -> str:
     channel = str(read_path(path)[0])
-    return "" if channel in CHANNELS else f"the state has no channel {channel}"
+    known = channel in CHANNELS or (isinstance(agent, Agent) and channel in agent.spec.channels)
+    return "" if known else f"the state has no channel {channel}"
 
 
 def _fits(
@@ -273,7 +275,7 @@ def _fits(
         return fits_error(location.strip()), "", ()
     if kind == "watch":
         path = read_path(location)
-        return (lambda view: is_write(view, path)), _unknown_channel(location), ()
+        return (lambda view: is_write(view, path)), _unknown_channel(location, agent), ()
     of_line = locations_at(location, agent)
     if of_line is None:
         return _located((location,), uses), "", ()

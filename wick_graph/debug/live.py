@@ -136,6 +136,8 @@ class LiveRun:
         """The running or held run; None between two runs."""
         self.agent: Any = None
         """The agent for runs, if one was given."""
+        self.context: Any = None
+        """The context for runs, which no recording has."""
         self.read_only = False
         """Whether the recording is a file, which cannot run."""
         self.waits = False
@@ -542,11 +544,12 @@ class LiveRun:
     def _work(self, graph: Any, value: Any, config: Any, door: Door) -> None:
         run: Run = langgraph_config.configurable(config)[langgraph_config.RUN]
         result, failed = None, None
+        more = {} if self.context is None else {"context": self.context}
         try:
             if door == "async":
-                result = ENGINE_LOOP.submit(graph.ainvoke(value, config)).result()
+                result = ENGINE_LOOP.submit(graph.ainvoke(value, config, **more)).result()
             else:
-                result = graph.invoke(value, config)
+                result = graph.invoke(value, config, **more)
         except BaseException as error:  # the session reports any error
             failed = error
         with self._lock:

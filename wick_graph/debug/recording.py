@@ -162,7 +162,7 @@ class RecordedRun:
 
     @property
     def stopped_because(self) -> str:
-        """Why it ended: `done`, `limit`, `empty`, `interrupted`, `cancelled`, `failed`, `lost`."""
+        """Why it ended: as `StoppedBecause` says, or `lost`."""
         return self.record.stopped_because or self.record.status
 
     @property

@@ -19,7 +19,10 @@ from wick_graph.debug.provenance import Cause
 from wick_graph.debug.sources import find
 from wick_graph.debug.timeline import Position, Timeline
 from wick_graph.debug.types import At, Door, How, Mode, Outputs, Stop
+from wick_graph.debug.values import with_own
 from wick_graph.debug.view import ViewCache
+from wick_graph.engine.agent import Agent
+from wick_graph.engine.graph import AgentGraph
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
@@ -118,6 +121,17 @@ class DebugSession:
         self._run.agent = agent
         if agent is not None:
             self.breakpoints.outline = agent
+        if isinstance(agent, Agent | AgentGraph):
+            self._cursor.views.json.reducers = with_own(agent.spec.state)
+
+    @property
+    def context(self) -> Any:
+        """The context for the session's runs, if its agent needs one; no recording has it."""
+        return self._run.context
+
+    @context.setter
+    def context(self, context: Any) -> None:
+        self._run.context = context
 
     @property
     def journal(self) -> Journal | None:
@@ -443,7 +457,7 @@ class DebugSession:
         saver = begun(journal, record)
         graph = self._run.graph() if agent is None else getattr(agent, "graph", agent)
         child = DebugSession(agent or self.agent)
-        child._close = saver.close
+        child._close, child.context = saver.close, self.context
         self.replayed = child
         decide = Decider(policy or Policy.of_replay(), Tape(journal, record.number))
         return child._run.start(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args, get_type_hints
 
 from langchain_core.messages import BaseMessage
 
-from wick_graph.core.state import AgentState, last
+from wick_graph.core.state import AgentState, StateSchema, last
 from wick_graph.errors import DebugError
 from wick_graph.messages import to_wick
 
@@ -181,6 +181,8 @@ class JsonView:
 
     def __init__(self) -> None:
         self._messages: dict[int, tuple[BaseMessage, dict[str, Any]]] = {}
+        self.reducers = REDUCERS
+        """The reducers of the channels, also of those of the session's agent."""
 
     def message(self, message: BaseMessage) -> dict[str, Any]:
         """Return a message in wick's form, with its id."""
@@ -217,11 +219,24 @@ class JsonView:
         return {**EMPTY, **{k: v for k, v in made.items() if not k.startswith(("__", "branch:"))}}
 
 
-def overlaid(values: Mapping[str, Any], writes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def with_own(schema: StateSchema) -> Mapping[str, Any]:
+    """Return the reducers of all channels; that of one's own takes a first write as it is."""
+
+    def first(reduce: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        return lambda old, new: new if old is None else reduce(old, new)
+
+    return {**REDUCERS, **{name: first(one) for name, one in schema.reducers.items()}}
+
+
+def overlaid(
+    values: Mapping[str, Any],
+    writes: Iterable[tuple[str, Any]],
+    reducers: Mapping[str, Any] = REDUCERS,
+) -> dict[str, Any]:
     """Return a state after writes, applied by their reducers."""
     made = dict(values)
     for channel, value in writes:
-        reduce = REDUCERS.get(channel, last)
+        reduce = reducers.get(channel, last)
         if channel == "messages" and isinstance(value, list):
             value = [_with_id(item) for item in value]
         made[channel] = reduce(made.get(channel), value)

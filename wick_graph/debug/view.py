@@ -115,7 +115,8 @@ class View:
         """The state with the writes by now."""
         if not self.pending:
             return self.base
-        return overlaid(self.base, [(channel, value) for _, channel, value in self.pending])
+        writes = [(channel, value) for _, channel, value in self.pending]
+        return overlaid(self.base, writes, self.views.json.reducers)
 
     @cached_property
     def state(self) -> Data:
@@ -131,7 +132,8 @@ class View:
         if self.entry.what == "node.exit":
             own = self.entry.task
             others = [(c, v) for ended, c, v in self.pending if ended.task != own]
-            return self.views.json.state(overlaid(self.base, others))
+            json = self.views.json
+            return json.state(overlaid(self.base, others, json.reducers))
         if self.pending:
             return self.views.json.state(self.base)
         for place in range(self.at - 1, -1, -1):

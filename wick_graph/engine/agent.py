@@ -25,10 +25,13 @@ from wick_graph.constants import (
     OUTPUT_RETRIES,
 )
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
+from wick_graph.core.context import ContextSchema
 from wick_graph.core.moments import JournalLevel, JournalOptions
+from wick_graph.core.state import StateSchema
 from wick_graph.durations import seconds
 from wick_graph.engine.compaction import Compaction, Terms, compact
 from wick_graph.engine.graph import ChainStep, RunGraph, build_graph
+from wick_graph.engine.handoffs import Handoff, team
 from wick_graph.engine.lifecycle import RunOptions
 from wick_graph.engine.result import Result, checked_thread_id, result_of
 from wick_graph.engine.streaming import CONTINUE, Call, OutputReader, aread, call_of, read
@@ -52,9 +55,13 @@ from wick_graph.tools.toolsets import Beside, ToolRegistry, ToolStore
 Model = str | Mapping[str, Any] | Runnable[Any, Any] | ModelChoice
 """What the argument `model` takes."""
 
+ContextT = TypeVar("ContextT", default=Any, contravariant=True)
+"""The type of an agent's context."""
+
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
+X = TypeVar("X", default=Any)
 
 
 class AgentOptions(TypedDict, total=False):
@@ -76,9 +83,12 @@ class AgentOptions(TypedDict, total=False):
     allow_client_system: bool
     base_dir: Path | None
     output_retries: int
+    context_subject: str
+    state_schema: type | None
+    handoffs: Mapping[str, Handoff] | None
 
 
-class Agent(ChainStep, Generic[OutputT]):
+class Agent(ChainStep, Generic[OutputT, ContextT]):
     """An agent: a model, a prompt, tools, hooks, and the store of its threads.
 
     Args:
@@ -108,6 +118,12 @@ class Agent(ChainStep, Generic[OutputT]):
         output_type: What it gives: a type, a tuple of types, a JSON schema, or one of these in a
             strategy of `wick_graph.models`; a text by default.
         output_retries: How often a run asks its model again for a valid output.
+        context_schema: The type of what each call gives as `context=`: a dataclass, a pydantic
+            model or a TypedDict. Tools and hooks read it as `ctx.context`; nothing stores it.
+        context_subject: The field of the context that a server sets to the caller's identity.
+        state_schema: A `TypedDict` of the agent's own channels, with reducers as in LangGraph. They
+            are kept with the thread, and hooks and tools read and write them.
+        handoffs: Agents that can take over the conversation, by the names that the models see.
 
     Raises:
         ConfigError: An argument is invalid.
@@ -117,56 +133,62 @@ class Agent(ChainStep, Generic[OutputT]):
     # Type checkers see one of these; the names of the other arguments stand in `AgentOptions`.
     @overload
     def __init__(
-        self: Agent[str],
+        self: Agent[str, X],
         name: str = ...,
         model: Model = ...,
         *,
         output_type: None = None,
+        context_schema: type[X] | None = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[A],
+        self: Agent[A, X],
         name: str = ...,
         model: Model = ...,
         *,
         output_type: type[A] | OutputStrategy[A],
+        context_schema: type[X] | None = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[A | B],
+        self: Agent[A | B, X],
         name: str = ...,
         model: Model = ...,
         *,
         output_type: tuple[type[A], type[B]],
+        context_schema: type[X] | None = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[A | B | C],
+        self: Agent[A | B | C, X],
         name: str = ...,
         model: Model = ...,
         *,
         output_type: tuple[type[A], type[B], type[C]],
+        context_schema: type[X] | None = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[dict[str, Any]],
+        self: Agent[dict[str, Any], X],
         name: str = ...,
         model: Model = ...,
         *,
         output_type: Mapping[str, Any],
+        context_schema: type[X] | None = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[Any],
+        self: Agent[Any, X],
         name: str = ...,
         model: Model = ...,
         *,
         output_type: Any,
+        context_schema: type[X] | None = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     def __init__(
@@ -191,14 +213,19 @@ class Agent(ChainStep, Generic[OutputT]):
         base_dir: Path | None = None,
         output_type: Any = None,
         output_retries: int = OUTPUT_RETRIES,
+        context_schema: type[ContextT] | None = None,
+        context_subject: str = "",
+        state_schema: type | None = None,
+        handoffs: Mapping[str, Handoff] | None = None,
     ) -> None:
         choice = (
             model if isinstance(model, ModelChoice) else resolve_model(model, base_dir=base_dir)
         )
-        self.spec = AgentSpec(
+        own = StateSchema.of(state_schema)
+        self._alone = AgentSpec(
             name=name,
             model=choice,
-            hooks=compile_hooks(hooks),
+            hooks=compile_hooks(hooks, own.names),
             system_prompt=system_prompt,
             tools=ToolRegistry(tools).all(),
             max_iterations=max_iterations,
@@ -209,7 +236,14 @@ class Agent(ChainStep, Generic[OutputT]):
             processors=_processors(processors),
             beside=_beside(name, tool_store, mcp_servers),
             output=Output.of(output_type, output_retries),
+            context=ContextSchema.of(context_schema, context_subject),
+            state=own,
         )
+        self.handoffs: Mapping[str, Handoff] = {**(handoffs or {})}
+        """The agents that can take over, by the names that the models see."""
+        self._model: ModelChoice | None = None
+        """What a copy uses in place of all models of its team."""
+        self.spec = team(self._alone, hooks, self.handoffs)
         self.name = name
         self.hooks: Sequence[Any] = (*hooks,)
         """The hooks as given, outermost first."""
@@ -219,8 +253,12 @@ class Agent(ChainStep, Generic[OutputT]):
         """The argument `store`; None if the agent leaves the choice to its host."""
         self.allow_client_system = allow_client_system
         self._ttl = _ttl(ttl)
+        self._attach(store)
+
+    def _attach(self, store: Any) -> None:
+        """Open the store, and keep the tools of the hooks away from it."""
         _check_approvals(self.spec, store)
-        _keep_from(hooks, store)
+        _keep_from(self.hooks, store)
         self._store, self._owns_store = _open_store(store)
         note_store(self._store)
 
@@ -253,29 +291,31 @@ class Agent(ChainStep, Generic[OutputT]):
         if isinstance(model, str):
             model = resolve_model(model)
         made.name = name or self.name
-        made.spec = replace(
-            self.spec,
+        alone = self._alone
+        made._alone = replace(
+            alone,
             name=made.name,
-            model=model or self.spec.model,
-            hooks=compile_hooks(made.hooks),
-            beside=(*self.spec.beside, *_beside(made.name, tool_store, ())),
+            model=model or alone.model,
+            hooks=compile_hooks(made.hooks, alone.state.names),
+            beside=(*alone.beside, *_beside(made.name, tool_store, ())),
+            guest=self.spec.guest,
         )
-        _check_approvals(made.spec, store)
-        _keep_from(made.hooks, store)
-        made._store, made._owns_store = _open_store(store)
-        note_store(made._store)
+        made._model = model or self._model
+        made.spec = team(made._alone, made.hooks, self.handoffs, made._model)
+        made._attach(store)
         return made
 
-    def with_output(self, output_type: Any, retries: int = OUTPUT_RETRIES) -> Agent[Any]:
+    def with_output(self, output_type: Any, retries: int = OUTPUT_RETRIES) -> Agent[Any, ContextT]:
         """Return this agent, over the same store, with another output.
 
         Raises:
             ConfigError: An argument is invalid.
         """
-        made: Agent[Any] = copy(self)
+        made: Agent[Any, ContextT] = copy(self)
         vars(made).pop("graph", None)
         made._owns_store = False
-        made.spec = replace(self.spec, output=Output.of(output_type, retries))
+        made._alone = replace(self._alone, output=Output.of(output_type, retries))
+        made.spec = team(made._alone, self.hooks, self.handoffs, self._model)
         return made
 
     @cached_property
@@ -316,6 +356,7 @@ class Agent(ChainStep, Generic[OutputT]):
         input: Any,
         *,
         thread_id: str | None = None,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         **options: Unpack[RunOptions],
     ) -> Result[OutputT]:
@@ -324,6 +365,7 @@ class Agent(ChainStep, Generic[OutputT]):
         Args:
             input: A text, a message, a dict with role and content, or a list of these.
             thread_id: The conversation to continue; a new one by default.
+            context: Of the agent's `context_schema`, as an instance or as a mapping of its fields.
             config: More of LangChain's `RunnableConfig` (callbacks, tags, metadata, …).
             options: `idempotency_key`, `on_busy` and `deadline`; see `RunOptions`.
 
@@ -332,7 +374,7 @@ class Agent(ChainStep, Generic[OutputT]):
             ThreadBusyError: Another run uses the thread, and `on_busy` is `reject`.
             WickError: The run failed; the next message continues the thread.
         """
-        call = self._call(input, thread_id, config, options)
+        call = self._call(input, thread_id, context, config, options)
         return self._result(call, self.graph.invoke(call.input, call.config))
 
     async def ainvoke(
@@ -340,11 +382,12 @@ class Agent(ChainStep, Generic[OutputT]):
         input: Any,
         *,
         thread_id: str | None = None,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         **options: Unpack[RunOptions],
     ) -> Result[OutputT]:
         """Answer an input; see `invoke`."""
-        call = self._call(input, thread_id, config, options)
+        call = self._call(input, thread_id, context, config, options)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
     def stream(
@@ -352,6 +395,7 @@ class Agent(ChainStep, Generic[OutputT]):
         input: Any,
         *,
         thread_id: str | None = None,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         tokens: bool = True,
         **options: Unpack[RunOptions],
@@ -364,25 +408,27 @@ class Agent(ChainStep, Generic[OutputT]):
         Raises:
             MessageError: The input is invalid; nothing is stored.
         """
-        return self._stream(self._call(input, thread_id, config, options), tokens)
+        return self._stream(self._call(input, thread_id, context, config, options), tokens)
 
     def astream(
         self,
         input: Any,
         *,
         thread_id: str | None = None,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         tokens: bool = True,
         **options: Unpack[RunOptions],
     ) -> AsyncIterator[Event]:
         """Answer an input, and yield events; see `stream`."""
-        return self._astream(self._call(input, thread_id, config, options), tokens)
+        return self._astream(self._call(input, thread_id, context, config, options), tokens)
 
     def resume(
         self,
         thread_id: str,
         answer: Any = CONTINUE,
         *,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         force: bool = False,
         debug: Any = None,
@@ -392,6 +438,7 @@ class Agent(ChainStep, Generic[OutputT]):
         Args:
             thread_id: The conversation.
             answer: The answer to an interrupt; a mapping from interrupt ids if several wait.
+            context: As for `invoke`; it is not stored, so it is given again.
             config: More of LangChain's `RunnableConfig`.
             force: Continue a poisoned thread at once, although its runs crashed the process.
             debug: A `wick_graph.debug.DebugSession`, which can hold the run at each of its moments.
@@ -399,7 +446,8 @@ class Agent(ChainStep, Generic[OutputT]):
         Raises:
             RunError: The thread is poisoned; or the run failed.
         """
-        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        options: RunOptions = {"force": force, "debug": debug}
+        call = self._call(CONTINUE, thread_id, context, config, options, answer)
         return self._result(call, self.graph.invoke(call.input, call.config))
 
     async def aresume(
@@ -407,12 +455,14 @@ class Agent(ChainStep, Generic[OutputT]):
         thread_id: str,
         answer: Any = CONTINUE,
         *,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         force: bool = False,
         debug: Any = None,
     ) -> Result[OutputT]:
         """Continue a thread from its head; see `resume`."""
-        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        options: RunOptions = {"force": force, "debug": debug}
+        call = self._call(CONTINUE, thread_id, context, config, options, answer)
         return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
     def stream_resume(
@@ -420,13 +470,15 @@ class Agent(ChainStep, Generic[OutputT]):
         thread_id: str,
         answer: Any = CONTINUE,
         *,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         tokens: bool = True,
         force: bool = False,
         debug: Any = None,
     ) -> Iterator[Event]:
         """Continue a thread from its head, as `resume` does, and yield events."""
-        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        options: RunOptions = {"force": force, "debug": debug}
+        call = self._call(CONTINUE, thread_id, context, config, options, answer)
         return self._stream(call, tokens)
 
     def astream_resume(
@@ -434,13 +486,15 @@ class Agent(ChainStep, Generic[OutputT]):
         thread_id: str,
         answer: Any = CONTINUE,
         *,
+        context: ContextT | Mapping[str, Any] | None = None,
         config: Any = None,
         tokens: bool = True,
         force: bool = False,
         debug: Any = None,
     ) -> AsyncIterator[Event]:
         """Continue a thread from its head, as `aresume` does, and yield events."""
-        call = self._call(CONTINUE, thread_id, config, {"force": force, "debug": debug}, answer)
+        options: RunOptions = {"force": force, "debug": debug}
+        call = self._call(CONTINUE, thread_id, context, config, options, answer)
         return self._astream(call, tokens)
 
     def platform_graph(self) -> RunGraph:
@@ -551,13 +605,23 @@ class Agent(ChainStep, Generic[OutputT]):
         self,
         given: Any,
         thread_id: str | None,
+        context: Any,
         config: Any,
         options: RunOptions,
         answer: Any = CONTINUE,
     ) -> Call:
-        return call_of(
-            given, thread_id, config, options, answer, self.name, self.allow_client_system
+        call = call_of(
+            given,
+            thread_id,
+            config,
+            options,
+            answer,
+            self.name,
+            self.allow_client_system,
+            self.spec.state.names,
         )
+        call.run.with_context(self.spec, context)
+        return call
 
     def read_result(self, values: Mapping[str, Any], run: Run) -> Result[OutputT]:
         """Return the result of a run: its end, and the state that it left."""
@@ -571,7 +635,7 @@ class Agent(ChainStep, Generic[OutputT]):
         def run() -> Result[OutputT]:
             return self._result(call, self.graph.invoke(call.input, call.config))
 
-        return read(call, tokens, run, self._output_reader())
+        return read(call, tokens, run, self._output_reader(), withheld=self.spec.withholds)
 
     def _output_reader(self) -> OutputReader | None:
         output = self.spec.output
@@ -582,7 +646,7 @@ class Agent(ChainStep, Generic[OutputT]):
         async def run() -> Result[OutputT]:
             return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
-        return aread(call, tokens, run, self._output_reader())
+        return aread(call, tokens, run, self._output_reader(), withheld=self.spec.withholds)
 
 
 def _ttl(ttl: Any) -> float | str | None:
@@ -604,7 +668,8 @@ def _processors(given: Any) -> Processors:
 
 def _check_approvals(spec: AgentSpec, store: Any) -> None:
     """Refuse approval rules if no store can keep a question until it is answered."""
-    if store is False and any(hook.may_ask for hook in spec.hooks.approvals):
+    asking = (hook for part in (spec, *spec.parts.values()) for hook in part.hooks.approvals)
+    if store is False and any(hook.may_ask for hook in asking):
         raise ConfigError(
             f"the agent {spec.name} asks for approval and has no store to keep the question in; "
             "leave store=False out, or leave the approvals out"

@@ -260,6 +260,19 @@ def messages_in(values: Mapping[str, Any]) -> list[BaseMessage]:
     return [m for m in found if isinstance(m, BaseMessage)] if isinstance(found, list) else []
 
 
+def with_dates(input: Any) -> Any:
+    """Give the new messages of an input their time before LangGraph stores them.
+
+    The input and the state then hold the same content, so the store keeps each text once. A message
+    with an id may replace an older one; the reducer gives it that one's time.
+    """
+    messages = input.get("messages") if isinstance(input, Mapping) else None
+    if not isinstance(messages, list):
+        return input
+    new = [dated(m) if isinstance(m, BaseMessage) and m.id is None else m for m in messages]
+    return {**input, "messages": new}
+
+
 def fitted(
     given: Sequence[BaseMessage],
     held: Sequence[BaseMessage],

@@ -279,7 +279,12 @@ class ChainStep:
 
 def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) -> AgentGraph:
     """Compile an agent into a LangGraph graph with our life cycle around each run."""
-    graph = StateGraph(_schema(spec), input_schema=AgentInput, output_schema=AgentOutput)
+    graph = StateGraph(
+        _schema(spec),
+        context_schema=None if spec.context is None else spec.context.schema,
+        input_schema=spec.state.over(AgentInput),
+        output_schema=spec.state.over(AgentOutput),
+    )
     for name, body, phases in (
         ("before_agent", before_agent, ("before_agent",)),
         ("modify_request", modify_request, ("modify_request",)),
@@ -306,9 +311,10 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
 def _schema(spec: AgentSpec) -> Any:
     """Return the state's schema; only the reducer of one channel depends on the hooks."""
     if not spec.hooks.reducers:
-        return AgentState
+        return spec.state.over(AgentState)
     channel = Annotated[dict[str, Any], folding(spec.hooks.reducers)]
     channels = {**get_type_hints(AgentState, include_extras=True), "middleware": channel}
+    channels |= spec.state.hints
     return TypedDict("AgentState", channels, total=False)  # type: ignore[operator]  # made by name
 
 

@@ -42,6 +42,7 @@ from wick_graph.engine.thread_turn import (
     give_back,
     refuse_other_state,
     title_of,
+    withdraw,
 )
 from wick_graph.errors import (
     ConfigError,
@@ -55,7 +56,6 @@ from wick_graph.errors import (
 )
 from wick_graph.journal.encode import MutationGuard
 from wick_graph.journal.run_start import Begun, Mode, about, start
-from wick_graph.messages.base import dated
 from wick_graph.runtime.context import AgentSpec, EngineStore, Run
 from wick_graph.store import ThreadInfo
 from wick_graph.store.leases import MAX_CHARGES, Asking
@@ -211,7 +211,7 @@ def prepare(
         MessageError: The input holds an invalid message.
         ConfigError: The thread id is invalid.
     """
-    input = read_input(input)
+    input = read_input(input, spec.state.names)
     thread = langgraph_config.thread_of(config)
     if thread is not None and not THREAD_ID_PATTERN.fullmatch(thread):
         raise ConfigError(
@@ -233,6 +233,8 @@ def prepare(
         run = Run(thread_id=thread)
     run.resumed = input is None or isinstance(input, Command)
     run.observed = run.listener.active or kwargs.get("stream_mode") not in _OF_INVOKE
+    if spec.context is not None or run.context is not None:
+        kwargs = {**kwargs, "context": run.with_context(spec, kwargs.get("context"))}
     supplied = {k: v for k, v in limits(spec).items() if k not in own}
     live = {langgraph_config.RUN: run, langgraph_config.WRITER: run.writer}
     made = langgraph_config.with_configurable({**supplied, **(config or {})}, **live)
@@ -302,7 +304,7 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
     with leaves_untouched(call):
         await answers.refuse_results(call.input, saver, config, bridge)
         await answers.bind_rules(run, saver, store, config, call.before, bridge)
-        call.input = _dated(call.input)
+        call.input = answers.with_dates(call.input)
         await start_journal(call, bridge)
         call.input = await answers.store_answers(call.input, saver, config, run, bridge)
     if call.spec.guest:
@@ -437,6 +439,8 @@ async def finish_run(call: RunCall, bridge: Bridge) -> None:
             run.stopped = "interrupted"
             if not run.ran and not call.is_new_input:
                 run.stopped = await final_reason(call, bridge)
+        if run.withdrawn and call.store is not None:
+            await withdraw(run, call.store, call.before, bridge)
     except BaseException:
         call.untouched = True  # why it had stopped is not known
         raise
@@ -572,22 +576,6 @@ def thread_status(call: RunCall, error: BaseException | None) -> dict[str, Any]:
         text = REDACTOR.text(str(error) or type(error).__name__)
     status = {"interrupted": "waiting", "failed": "failed"}.get(stopped, "idle")
     return {"status": status, "stopped_because": stopped, "error": text}
-
-
-# --- messages of the input -----------------------------------------------------------------------
-
-
-def _dated(input: Any) -> Any:
-    """Give the new messages of an input their time before LangGraph stores them.
-
-    The input and the state then hold the same content, so the store keeps each text once. A message
-    with an id may replace an older one; the reducer gives it that one's time.
-    """
-    messages = input.get("messages") if isinstance(input, Mapping) else None
-    if not isinstance(messages, list):
-        return input
-    new = [dated(m) if isinstance(m, BaseMessage) and m.id is None else m for m in messages]
-    return {**input, "messages": new}
 
 
 # --- idempotency: repeated calls -----------------------------------------------------------------

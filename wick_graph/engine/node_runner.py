@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import GraphInterrupt
@@ -15,10 +15,12 @@ from wick_graph import langgraph_config
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
 from wick_graph.core.moments import Moment, NodeListener, Replace, notify
 from wick_graph.core.request import position
-from wick_graph.messages.base import dated
+from wick_graph.hooks.protocol import Tripwire
+from wick_graph.messages.base import MARK_KEY, dated
 from wick_graph.nodes.route import explain
 from wick_graph.runtime import durability
-from wick_graph.runtime.context import AgentSpec, NodeContext, Run, place_of, run_of
+from wick_graph.runtime.context import ACTIVE, AgentSpec, NodeContext, Run, place_of, run_of
+from wick_graph.types import GUARDRAIL
 
 # --- Run a node without LangGraph's tracing sequence, if there is no callback handler.
 #
@@ -85,6 +87,11 @@ Writes = list[tuple[str, Any]]
 _RESET: Final = frozenset({"iteration", "stop_reason", "output"})
 """Channels that `before_agent` resets for every input; a crash resets them again."""
 
+_SKIPPED: Final = ("modify_request", "model")
+"""Nodes between a guardrail that has ended the run, and the end."""
+
+_ACTIVE: Final = (ACTIVE,)
+
 Body = Callable[[Mapping[str, Any], NodeContext], Awaitable[Writes]]
 
 
@@ -113,12 +120,16 @@ class Node(Runnable[Any, Any]):
         return await bridge.until(run.stop, self._visit(input, config, run, bridge))
 
     async def _visit(self, input: Any, config: RunnableConfig, run: Run, bridge: Bridge) -> Any:
+        spec = self.spec
+        if spec.parts:  # a call has the state that its reply was made in
+            in_call = self.name == "tools"
+            spec = spec.active(langgraph_config.read_state(config, _ACTIVE) if in_call else input)
         if not run.listener.active:
-            made = await self._made(input, NodeContext(self.spec, run, bridge, config))
+            made = await self._made(input, NodeContext(spec, run, bridge, config))
             return packed(timed(made, input))
         place = place_of(self.name, config)
         listener = NodeListener(run.listener, place)
-        ctx = NodeContext(self.spec, run, bridge, config, listener)
+        ctx = NodeContext(spec, run, bridge, config, listener)
         await notify(
             listener, Moment("node", "enter", self.name, {"input": input, "task": place.task})
         )
@@ -139,22 +150,39 @@ class Node(Runnable[Any, Any]):
         began_from = langgraph_config.began_from(ctx.config)
         if self.name == "tools":
             policy = writer.policy = durability.during_tools(began_from, writer.policy)
-            made = await self.body(input, ctx)
+            made = await self._body(input, ctx)
             writer.policy = policy  # a graph inside the call has set its own
             return made
-        made = await self.body(input, ctx)
+        made = await self._body(input, ctx)
         if self.name == "before_agent":
             writer.policy = durability.after_before_agent(
                 began_from,
                 observed=run.observed,
                 repaired=len(made) > 2 and any(channel not in _RESET for channel, _ in made),
-                has_hooks=bool(self.spec.hooks.before_agent),
+                has_hooks=bool(ctx.spec.hooks.before_agent),
             )
         elif self.name == "modify_request":
             writer.policy = durability.after_modify_request(
                 began_from, observed=run.observed, updates=len(made) > 1
             )
         return made
+
+    async def _body(self, input: Any, ctx: NodeContext) -> Writes:
+        """Run the body, unless a guardrail has ended the run; end it if one does now."""
+        if self.name in _SKIPPED and input.get("stop_reason") == GUARDRAIL:
+            return []
+        try:
+            return await self.body(input, ctx)
+        except Tripwire as trip:
+            ctx.run.reason = trip.reason
+            answer = AIMessage(
+                trip.answer,
+                id=f"{ctx.run.run_id}/{GUARDRAIL}",  # one answer, even of several calls
+                name=ctx.spec.name,
+                response_metadata={MARK_KEY: {"own": True}},
+            )
+            said: Writes = [("messages", [answer])] if trip.answer else []
+            return [*trip.writes, *said, ("stop_reason", GUARDRAIL)]
 
 
 class Router(Runnable[Any, Any]):
@@ -175,7 +203,8 @@ class Router(Runnable[Any, Any]):
         run = run_of(config or {})
         run.ended = isinstance(target, str)
         run.stopped = (input.get("stop_reason") or "done") if run.ended else ""
-        spec = self._spec
+        run.withdrawn = run.stopped == GUARDRAIL and not input.get("iteration")
+        spec = self._spec.active(input) if self._spec.parts else self._spec
         # An output is durable before the run ends: a crash in between must not ask for it again.
         gives = run.ended and spec.output is not None
         run.writer.policy = durability.after_route(

@@ -31,7 +31,7 @@ class Result(Generic[OutputT]):
     """Pass it to the next call to continue the same conversation."""
     stopped_because: StoppedBecause
     reason: str = ""
-    """Which limit ended the run, in a sentence, if `stopped_because` is `limit`."""
+    """Which limit or guardrail ended the run, in a sentence."""
     model: str
     """The model that gave the answer."""
     messages: list[BaseMessage] = field(repr=False)

@@ -7,9 +7,9 @@ import math
 import queue
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage
@@ -200,11 +200,13 @@ class _EventListener:
         """Reads the output of a typed agent."""
         self._calls: dict[str | None, Event] = {}
         """Starts of calls that a hook, such as an approval, may still keep from running."""
-        self._reply: Event | None = None
+        self._reply: ChatModelEnd | None = None
         self._begun: Event | None = None
         """The start of a call until its reply is stored; the reader may be behind."""
         self._reached: Event | None = None
         self._got: list[str] = []
+        self.withheld = False
+        """Whether a reply's text is delivered in one piece, after the hooks."""
 
     @property
     def partial(self) -> str:
@@ -233,6 +235,8 @@ class _EventListener:
                 self.put(OutputDelta(attempt=output.attempt, output=output.last, **ids))
             return
         event = to_event(moment, self.run_id, self.thread_id)
+        if self.withheld and self._reply is not None and _is_end(moment):
+            self._reply = _passed(self._reply, moment.data["writes"])
         reply = self._reply
         if reply is not None and (event is not None or _is_later(moment)):
             self._reply = self._begun = None
@@ -257,7 +261,13 @@ class _EventListener:
             if begun is not None and moment.phase != "error" and not moment.data.get("begun"):
                 self.put(begun)
 
-    def _notify(self, reply: Event, moment: Moment) -> None:
+    def _notify(self, reply: ChatModelEnd, moment: Moment) -> None:
+        if self.withheld and reply.content:
+            ids: dict[str, Any] = {"run_id": reply.run_id, "thread_id": reply.thread_id}
+            self._deliver(ChatModelStream(name=reply.name, delta=reply.content, **ids), moment)
+        self._deliver(reply, moment)
+
+    def _deliver(self, reply: Event, moment: Moment) -> None:
         if moment.kind != "run":
             self.put(reply)
         elif moment.phase != "error":  # else it may not be stored
@@ -271,6 +281,18 @@ class _EventListener:
     def put(self, event: Any) -> None:
         """Deliver an event to the reader."""
         raise NotImplementedError
+
+
+def _is_end(moment: Moment) -> bool:
+    return moment.kind == "node" and moment.phase == "exit"
+
+
+def _passed(reply: ChatModelEnd, writes: Sequence[tuple[str, Any]]) -> ChatModelEnd:
+    """Return the event of what the hooks have made of a reply."""
+    written = [one for name, value in writes if name == "messages" for one in value]
+    stored = next((one for one in written if isinstance(one, AIMessage)), AIMessage(""))
+    calls = reply.tool_calls if stored.tool_calls else ()
+    return replace(reply, content=stored.text, tool_calls=calls)
 
 
 def _is_later(moment: Moment) -> bool:
@@ -386,8 +408,9 @@ def call_of(
     answer: Any,
     agent: str,
     allow_system: bool,
+    own: Sequence[str] = (),
 ) -> Call:
-    """Read a caller's arguments.
+    """Read a caller's arguments; `own` are the channels of the agent.
 
     Raises:
         ConfigError: The config, the thread id or an option is invalid.
@@ -408,7 +431,7 @@ def call_of(
         messages, run.answers = read_history(given, allow_system=allow_system)
         run.named = any(message.id is not None for message in messages)
         value = with_channels(given, messages)
-        value = read_input(value) if len(value) > 1 else value
+        value = read_input(value, own) if len(value) > 1 else value
     elif answer is not CONTINUE:
         value = Command(resume=answer)
     made = langgraph_config.with_configurable(
@@ -419,11 +442,16 @@ def call_of(
 
 
 def read(
-    call: Call, tokens: bool, run: Callable[[], Result], output: OutputReader | None = None
+    call: Call,
+    tokens: bool,
+    run: Callable[[], Result],
+    output: OutputReader | None = None,
+    *,
+    withheld: bool = False,
 ) -> Iterator[Event]:
     """Run in a separate thread, and yield the events."""
     listener = QueueListener(call.run.run_id, call.thread_id, tokens)
-    listener.output = output
+    listener.output, listener.withheld = output, withheld
     call.run.listener = call.run.reader = listener
 
     def work() -> None:
@@ -455,10 +483,12 @@ async def aread(
     tokens: bool,
     run: Callable[[], Awaitable[Result]],
     output: OutputReader | None = None,
+    *,
+    withheld: bool = False,
 ) -> AsyncIterator[Event]:
     """Run in a separate task, and yield the events."""
     listener = LoopListener(call.run.run_id, call.thread_id, tokens)
-    listener.output = output
+    listener.output, listener.withheld = output, withheld
     call.run.listener = call.run.reader = listener
 
     async def work() -> None:

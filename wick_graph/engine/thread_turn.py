@@ -169,6 +169,18 @@ def _is_state(channel: str) -> bool:
     return ":" not in channel and not channel.startswith("__")
 
 
+async def withdraw(run: Run, store: EngineStore, before: ThreadInfo | None, bridge: Bridge) -> None:
+    """Take the last input out of a thread, with all steps since, also those before a crash."""
+    threads, thread = store.threads, run.thread_id or ""
+    await bridge.uninterruptible(
+        lambda: threads.withdraw(thread), lambda: threads.awithdraw(thread)
+    )
+    if before is None or before.title is None:  # it is from the input
+        await bridge.call(
+            lambda: threads.rename(thread, None), lambda: threads.arename(thread, None)
+        )
+
+
 async def give_back(
     leases: Leases, lease: Lease, charges: int, bridge: Bridge
 ) -> StorageError | None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from wick_graph.hooks.approvals import ApprovalHook, Approve, Edit, Reject, Respond
     from wick_graph.hooks.budget import Budget, BudgetHook
     from wick_graph.hooks.filesystem import FilesystemHook
+    from wick_graph.hooks.guardrails import InputGuardrail, OutputGuardrail
     from wick_graph.hooks.memory import MemoryHook
     from wick_graph.hooks.onion import Hooks, Layer, compile_hooks
     from wick_graph.hooks.protocol import (
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         HookContext,
         ModelCallNext,
         ToolCallNext,
+        Tripwire,
         Verdict,
         in_place,
     )
@@ -40,10 +42,12 @@ __all__ = [
     "FilesystemHook",
     "HookContext",
     "Hooks",
+    "InputGuardrail",
     "Layer",
     "LazySkillsHook",
     "MemoryHook",
     "ModelCallNext",
+    "OutputGuardrail",
     "Reject",
     "Respond",
     "SkillsHook",
@@ -51,6 +55,7 @@ __all__ = [
     "TodoListHook",
     "ToolCallNext",
     "TracingHook",
+    "Tripwire",
     "Verdict",
     "compile_hooks",
     "in_place",
@@ -63,6 +68,7 @@ if not TYPE_CHECKING:
             "wick_graph.hooks.approvals": ("ApprovalHook", "Approve", "Edit", "Reject", "Respond"),
             "wick_graph.hooks.budget": ("Budget", "BudgetHook"),
             "wick_graph.hooks.filesystem": ("FilesystemHook",),
+            "wick_graph.hooks.guardrails": ("InputGuardrail", "OutputGuardrail"),
             "wick_graph.hooks.memory": ("MemoryHook",),
             "wick_graph.hooks.onion": ("Hooks", "Layer", "compile_hooks"),
             "wick_graph.hooks.protocol": (
@@ -71,6 +77,7 @@ if not TYPE_CHECKING:
                 "ModelCallNext",
                 "PHASES",
                 "ToolCallNext",
+                "Tripwire",
                 "Verdict",
                 "in_place",
             ),

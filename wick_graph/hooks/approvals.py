@@ -122,6 +122,7 @@ class ApprovalHook(BaseHook):
 
     name = "approvals"
     phases = ("wrap_tool_call",)
+    joins = True
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         self.rules: Final = {name: _rule(name, rule) for name, rule in rules.items()}

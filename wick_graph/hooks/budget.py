@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
@@ -84,6 +85,9 @@ class BudgetHook(BaseHook):
 
     name = "budget"
     phases = ("before_agent", "wrap_model_call")
+    joins = True
+    _counts = True
+    """Whether it counts too; of several hooks only one does."""
 
     def __init__(self, budget: Budget | None = None, *, prices: Prices | None = None) -> None:
         self._budget = budget or Budget()
@@ -91,11 +95,21 @@ class BudgetHook(BaseHook):
             require_prices()
         self._prices = prices or published_price
 
+    def counting(self) -> BudgetHook:
+        """Return a hook that counts as this one does, without a limit."""
+        return BudgetHook(prices=self._prices)
+
+    def limiting(self) -> BudgetHook:
+        """Return a hook with this one's limit that leaves the counting to another."""
+        made = copy(self)
+        made._counts = False
+        return made
+
     @in_place
     async def before_agent(self, state: Mapping[str, Any], ctx: HookContext) -> Any:
         """Start counting a run."""
         counted = peek(state, "cost") or {}
-        return {"cost": _RESET} if any(map(counted.get, _RESET)) else None
+        return {"cost": _RESET} if self._counts and any(map(counted.get, _RESET)) else None
 
     @in_place
     async def wrap_model_call(self, request: ModelRequest, next: Any) -> Any:
@@ -104,6 +118,8 @@ class BudgetHook(BaseHook):
         if why:
             return AIMessage(f"Stopped: {why}."), {"stop_reason": "limit"}
         reply = await next(request)
+        if not self._counts:
+            return reply
         cost = cost_of(reply, request.ctx.model_name, self._prices)
         counted = {**cost.to_dict(), "tokens": _tokens(request, reply)}
         both = {**counted, **{f"{RUN}{key}": value for key, value in counted.items()}}

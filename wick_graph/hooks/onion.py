@@ -18,7 +18,7 @@ from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.state import private_update, problem
 from wick_graph.errors import ConfigError, HookError
 from wick_graph.hooks.approvals import ApprovalHook
-from wick_graph.hooks.protocol import IN_PLACE, PHASES, BaseHook
+from wick_graph.hooks.protocol import IN_PLACE, PHASES, BaseHook, Tripwire
 from wick_graph.types import Phase, StoppedBecause
 
 TITLES: Final[Mapping[Phase, str]] = {
@@ -43,6 +43,8 @@ class Layer:
     is_async: bool
     in_place: bool = False
     """Whether it awaits only `next`, so that both drivers can run it in their own body."""
+    own: Sequence[str] = ()
+    """The agent's own channels, which its updates may name beside the engine's."""
 
     def error(self, problem: object) -> HookError:
         """Build the error that names this hook and phase."""
@@ -68,6 +70,8 @@ class Hooks:
     """Approval hooks; their rules also bind the tasks that the agent delegates."""
     folders: tuple[str, ...] = ()
     """Absolute names of the working directory of file tools."""
+    withholds: bool = False
+    """Whether readers get the model's text only after the hooks."""
     reducers: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     """Reducers of the keys that hooks keep in the channel `middleware`."""
 
@@ -77,8 +81,8 @@ class Hooks:
         return found
 
 
-def compile_hooks(hooks: Sequence[Any]) -> Hooks:
-    """Adapt each hook's methods and check them.
+def compile_hooks(hooks: Sequence[Any], own: Sequence[str] = ()) -> Hooks:
+    """Adapt each hook's methods and check them; `own` are the channels of the agent.
 
     Raises:
         ConfigError: They are not a list, or a hook is a class instead of an object, has no name
@@ -105,7 +109,7 @@ def compile_hooks(hooks: Sequence[Any]) -> Hooks:
                     f"add {phase!r} to its phases or remove the method"
                 )
             here = getattr(fn, IN_PLACE, False)
-            by_phase[phase].append(Layer(name, phase, fn, _is_async(fn), here))
+            by_phase[phase].append(Layer(name, phase, fn, _is_async(fn), here, own))
         if (tools := _override(hook, "tools")) is not None:
             sources.append((name, tools))
         reducers.update(getattr(hook, "reducers", None) or {})
@@ -115,6 +119,7 @@ def compile_hooks(hooks: Sequence[Any]) -> Hooks:
         notices=tuple(line for hook in hooks for line in getattr(hook, "notices", ())),
         approvals=tuple(hook for hook in hooks if isinstance(hook, ApprovalHook)),
         folders=next((hook.workdir_names for hook in hooks if _names_workdir(hook)), ()),
+        withholds=any(isinstance(hook, BaseHook) and hook.withholds for hook in hooks),
         reducers=reducers,
         **{phase: tuple(layers) for phase, layers in by_phase.items()},
     )
@@ -202,7 +207,9 @@ async def apply(
             result = await layer.fn(value, ctx)
         else:
             result = await bridge.call_user(layer.fn, layer.is_async, value, ctx)
-    except GraphBubbleUp:
+    except GraphBubbleUp as error:
+        if isinstance(error, Tripwire):
+            note(listener, layer, error, None)
         raise
     except Exception as error:
         note(listener, layer, error, None)
@@ -234,7 +241,7 @@ def check_update(layer: Layer, update: Any) -> dict[str, Any]:
     if not isinstance(update, Mapping):
         raise layer.error(f"returned {_kind(update)} as a state update; return a dict or None")
     made = private_update(update)
-    wrong = problem(made)
+    wrong = problem(made, layer.own)
     if wrong is not None:
         raise layer.error(wrong)
     if made.get("stop_reason", "") not in _REASONS:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args
 
 from langchain_core.messages import AIMessage, BaseMessage
+from langgraph.errors import GraphBubbleUp
 
+from wick_graph import langgraph_config
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_CONTEXT_WINDOW
 from wick_graph.core.request import ModelRequest, shown
 from wick_graph.errors import HookError
@@ -72,6 +74,11 @@ class HookContext:
     )
     """Return the tools of a state by name."""
 
+    @property
+    def context(self) -> Any:
+        """The caller's context, of the agent's `context_schema`; None without one."""
+        return langgraph_config.context_of(self.config)
+
     def register_tool(self, tool: object) -> NoReturn:
         """Refuse: a tool registered during a run would be missing after a restart.
 
@@ -119,6 +126,27 @@ class Verdict:
             raise HookError(f"a verdict's because is one of {known}, not {self.because!r:.80}")
 
 
+ANSWER: Final = "I cannot help with that."
+"""The answer of a guardrail that has no words of its own."""
+
+
+class Tripwire(GraphBubbleUp):
+    """End the run politely with `stopped_because="guardrail"`; any phase and any tool raises it.
+
+    If it is raised before the run's first model call, the thread does not keep the input.
+
+    Args:
+        reason: Why, in a sentence for `Result.reason`.
+        answer: The answer that the person reads; empty for none.
+    """
+
+    def __init__(self, reason: str, *, answer: str = ANSWER) -> None:
+        super().__init__(reason)
+        self.reason, self.answer = str(reason), str(answer)
+        self.writes: list[tuple[str, Any]] = []
+        """What the node has written before."""
+
+
 class BaseHook:
     """A hook that changes nothing; override what you need, as `def` or `async def`.
 
@@ -131,6 +159,10 @@ class BaseHook:
     """The phases of this hook; overriding the method of another phase is an error."""
     workdir_names: Sequence[str] = ()
     """Absolute names of the working directory of its tools; empty if it has none."""
+    joins: bool = False
+    """Whether this hook binds an agent too that hands the conversation over to its own."""
+    withholds: bool = False
+    """Whether readers get the model's text only after the hooks, because one may refuse it."""
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
         """Return the tools of this hook: a pure function, called again at every step."""

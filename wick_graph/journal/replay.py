@@ -107,11 +107,14 @@ class Replayed:
     """The replay's own journal, to compare with the recording."""
 
 
-def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replayed:
+def replay(
+    agent: Any, journal: Journal, run: int | str | None = None, *, context: Any = None
+) -> Replayed:
     """Replay a recorded run in a thread of its own, in memory.
 
     `agent` is an `Agent`, or its graph; its model may be any, since it is not called. `run` is a
-    number or an id; by default it is the thread's latest run.
+    number or an id; by default it is the thread's latest run. `context` is for an agent with a
+    context schema: no recording has it.
 
     Raises:
         ReplayError: The run did not begin with an input, its beginning is gone, or a request or
@@ -127,7 +130,7 @@ def replay(agent: Any, journal: Journal, run: int | str | None = None) -> Replay
     config = langgraph_config.with_configurable(
         None, **{langgraph_config.THREAD_ID: journal.thread_id, langgraph_config.RUN: own}
     )
-    values = graph.copy({"checkpointer": saver}).invoke(None, config)
+    values = graph.copy({"checkpointer": saver}).invoke(None, config, context=context)
     return Replayed(
         run_id=own.run_id,
         values=values,

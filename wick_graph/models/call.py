@@ -471,6 +471,11 @@ class ModelOwner(Protocol):
         ...
 
     @property
+    def withholds(self) -> bool:
+        """Whether no reader gets a reply's text before the hooks have passed it."""
+        ...
+
+    @property
     def binder(self) -> Binder:
         """Remembers bound models."""
         ...
@@ -606,7 +611,7 @@ class _Call:
         config: Any = langgraph_config.with_metadata(
             ctx.config, wick_agent=ctx.spec.name, wick_purpose=self.purpose
         )
-        if self.purpose != AGENT:  # readers of the answer must not see this reply
+        if self.purpose != AGENT or ctx.spec.withholds:  # no reader may see it, or not yet
             config = langgraph_config.with_tag(config, langgraph_config.NOSTREAM)
         elif ctx.listener.tokens:
             return await self.streamed(config)

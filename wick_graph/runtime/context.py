@@ -9,15 +9,17 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from wick_graph import langgraph_config
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
 from wick_graph.core.bridge import Bridge
+from wick_graph.core.context import ContextSchema
 from wick_graph.core.moments import NULL_LISTENER, JournalOptions, Listener, Place
 from wick_graph.core.request import ModelRequest, raw, shown, state_view
+from wick_graph.core.state import LASTING, StateSchema
 from wick_graph.core.stopping import Stop
 from wick_graph.core.usage import Usage
 from wick_graph.errors import ConfigError
@@ -37,6 +39,9 @@ from wick_graph.store.threads import Threads
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolsets import Beside, Offered, Toolbox
 from wick_graph.types import OnBusy, StoppedBecause
+
+ACTIVE: Final = "active"
+"""The channel with the agent that has taken over; only agents with handoffs have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +67,31 @@ class AgentSpec:
     """Functions that change messages last before the model, and replies first after it."""
     beside: tuple[Beside, ...] = ()
     """Sources of tools that can change at run time."""
+    context: ContextSchema | None = None
+    """The type of what each caller gives beside the input; None for nothing."""
+    state: StateSchema = field(default_factory=lambda: StateSchema({}))
+    """The channels of its own."""
+    parts: Mapping[str, AgentSpec] = field(default_factory=dict, repr=False)
+    """Of an agent with handoffs: this agent with the prompt, tools and model of each other."""
     guest: bool = False
     """The graph is the user's own: the engine records nothing of it, and adds no messages."""
     output: Output | None = None
     """What it gives; None for a text."""
     toolbox: Toolbox = field(init=False, repr=False)
     binder: Binder = field(init=False, repr=False, default_factory=Binder)
+    channels: tuple[str, ...] = field(init=False, repr=False, default=LASTING)
+    """The channels that tools can read."""
     recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
     """Cache: the agent's description in recordings."""
+
+    def active(self, state: Mapping[str, Any]) -> AgentSpec:
+        """Return the part that is active in a state; itself if none is."""
+        return self.parts.get(state.get(ACTIVE) or "", self)
+
+    @property
+    def withholds(self) -> bool:
+        """Whether no reader gets a reply's text before the hooks have passed it."""
+        return self.hooks.withholds
 
     def __post_init__(self) -> None:
         _check(self)
@@ -83,6 +105,7 @@ class AgentSpec:
         if self.output is not None and self.output.way_of(self.model, others) == "tool":
             toolbox.offer_output()
         object.__setattr__(self, "toolbox", toolbox)
+        object.__setattr__(self, "channels", (*LASTING, *self.state.names))
 
 
 def _check(spec: AgentSpec) -> None:
@@ -138,7 +161,9 @@ class Run:
     stopped: StoppedBecause | Literal[""] = ""
     """Why the run ended; empty while it runs."""
     reason: str = ""
-    """Which limit ended the run, in a sentence; empty without one."""
+    """Which limit or guardrail ended the run, in a sentence; empty without one."""
+    withdrawn: bool = False
+    """A guardrail has refused the input, so the thread must not keep it."""
     stop: Stop = field(default_factory=Stop, repr=False)
     """The request to stop the run."""
     deadline: float | None = None
@@ -151,6 +176,10 @@ class Run:
     """Of the input: results of calls in the thread."""
     named: bool = False
     """Of the input: its messages have ids, so the thread may hold them already."""
+    context: Any = field(default=None, repr=False)
+    """The caller's context, checked; no part of it is ever stored."""
+    context_schema: ContextSchema | None = field(default=None, repr=False)
+    """Its type; a sub-agent of the same type gets it too."""
     key: str | None = None
     """The caller's idempotency key; `run_id` is made of it."""
     writer: Writer = field(default_factory=Writer, repr=False)
@@ -191,6 +220,24 @@ class Run:
     """Cache of the messages fitted to each model's provider."""
     sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens), repr=False)
     """Cache of the counted part."""
+
+    def with_context(self, spec: AgentSpec, given: Any) -> Any:
+        """Return the run's context; what the caller gives is checked once.
+
+        Raises:
+            ConfigError: It does not fit the agent's schema, or the agent takes none.
+        """
+        schema = spec.context
+        if schema is not None and self.context_schema is not schema:
+            self.context, self.context_schema = schema.read(spec.name, given), schema
+        elif schema is None and given is not None:
+            if not spec.guest:  # LangGraph checks that of a graph
+                raise ConfigError(
+                    f"the agent {spec.name} takes no context; give it a context_schema, or leave "
+                    "context= out"
+                )
+            self.context = given
+        return self.context
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -33,6 +33,7 @@ from wick_graph.service.options import (
     log,
     problem_of,
 )
+from wick_graph.service.runs import RunRequest
 from wick_graph.service.service import Service, Tenant
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import ServerRuns, TokenScope, includes
@@ -582,6 +583,29 @@ class RequestContext:
             Problem: There is no such agent, or it cannot be built.
         """
         return await self.tenant.agents.ready(agent_id or self.tenant.agents.default_id)
+
+    async def with_context(
+        self, agent: Agent, request: RunRequest, thread_id: str | None
+    ) -> RunRequest:
+        """Return a request with a checked context, in which the identity is the token's.
+
+        A run that continues without one gets that of the thread's last run, as after a crash.
+
+        Raises:
+            ConfigError: It does not fit the agent's schema.
+            Problem: The store has no keys, so it would keep the context readable.
+        """
+        schema, given = agent.spec.context, request.context
+        if given is not None and not self.saver.is_encrypted:
+            raise Problem(400, "the server keeps no context without encryption; set store_keys")
+        if given is None and request.kind == "resume" and thread_id is not None:
+            rows = await self.streams.run(self.streams.of_thread, thread_id, 1)
+            if (known := rows[0].asked.get("context") if rows else None) is not None:
+                return replace(request, context=known)
+        if schema is None:
+            return request  # the agent refuses one
+        made = schema.with_subject(agent.name, given, self.caller.token or LOCAL)
+        return replace(request, context=made)
 
     async def thread(self, thread_id: str) -> ThreadInfo:
         """Return a thread.

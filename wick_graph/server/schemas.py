@@ -201,6 +201,8 @@ class RunForm(Form):
     """What the caller says; the thread has the earlier messages."""
     thread_id: ThreadIdText | None = None
     """The thread to continue; a new one by default."""
+    context: dict[str, Any] | None = None
+    """Of the agent's context schema; the store keeps it encrypted until the run has ended."""
     trace: bool | None = None
     """Accepted and ignored: every run is recorded."""
     output_schema: dict[str, Any] | None = None
@@ -224,6 +226,8 @@ class ResumeForm(Form):
     """The thread that waits or was cut off."""
     answer: Any = None
     """The answer to an interrupt; a mapping of interrupt ids to answers if several wait."""
+    context: dict[str, Any] | None = None
+    """As for a run; by default that of the thread's last run."""
     force: bool = False
     """Resume even if the thread is poisoned, because its runs crashed the server."""
     stream: bool = False

@@ -18,7 +18,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from wick_graph.core.bridge import ASYNC_BRIDGE
@@ -153,6 +153,8 @@ class RunRequest:
     kind: Kind
     messages: list[dict[str, Any]] = field(default_factory=list)
     answer: Any = _NOTHING
+    context: dict[str, Any] | None = None
+    """The caller's context, as JSON; the store must be encrypted."""
     force: bool = False
     """Resume even if the thread is poisoned. Not kept for a recovery after a crash."""
     output_schema: dict[str, Any] | None = None
@@ -163,6 +165,8 @@ class RunRequest:
         made: dict[str, Any] = {"agent": self.agent_id, "kind": self.kind}
         if self.output_schema is not None:
             made["output_schema"] = self.output_schema
+        if self.context is not None:
+            made["context"] = self.context
         if self.kind == "message":
             return {**made, "messages": self.messages}
         if self.force:
@@ -178,16 +182,20 @@ class RunRequest:
             messages=list(data.get("messages", ())),
             answer=data.get("answer", _NOTHING),
             output_schema=data.get("output_schema"),
+            context=data.get("context"),
         )
 
     def begin(self, agent: Agent, row: StreamRow) -> AsyncIterator[Event]:
         """Begin the run."""
         agent = with_schema(agent, self.output_schema)
-        config = {"metadata": {"run_id": row.run_id}}
+        more: dict[str, Any] = {
+            "config": {"metadata": {"run_id": row.run_id}},
+            "context": self.context,
+        }
         if self.kind == "message":
-            return agent.astream(self.messages, thread_id=row.thread_id, config=config)
+            return agent.astream(self.messages, thread_id=row.thread_id, **more)
         given = () if self.answer is _NOTHING else (self.answer,)
-        return agent.astream_resume(row.thread_id, *given, config=config, force=self.force)
+        return agent.astream_resume(row.thread_id, *given, force=self.force, **more)
 
 
 def with_schema(agent: Agent, schema: Mapping[str, Any] | None) -> Agent:
@@ -457,8 +465,7 @@ class Runs:
         began = row.thread_id in await streams.run(threads.of_runs, [row.run_id])
         again = request
         if began:
-            schema = request.output_schema
-            again = RunRequest(agent_id=request.agent_id, kind="resume", output_schema=schema)
+            again = replace(request, kind="resume", messages=[], answer=_NOTHING, force=False)
         last = await streams.run(streams.last, row)
         event_log = EventLog(self._saver, row, last + 1)
         run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)

@@ -143,6 +143,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
         return self._core.dialect.files
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether the store has keys, so that it keeps nothing readable."""
+        return self._core.sealing.keys is not None
+
+    @property
     def threads(self) -> Threads:
         """The store's threads: look them up, list, pin and delete them."""
         return Threads(self._core, self.serde)

@@ -406,6 +406,15 @@ class Threads:
 
         cleanup.prune_thread(self._core, self._codec, thread_id, latest)
 
+    def withdraw(self, thread_id: str) -> None:
+        """Delete the checkpoints since the last input, and its own; the journal and events stay."""
+
+        def before(rows: builtins.list[Row]) -> set[int]:
+            inputs = (at for at, row in enumerate(rows) if row.source == "input")
+            return {row.rid for row in rows[: max(inputs, default=len(rows))]}
+
+        cleanup.prune_thread(self._core, self._codec, thread_id, before)
+
     def sizes(self) -> dict[str, dict[str, int]]:
         """Return the bytes of content of each thread, by purpose."""
         return cleanup.sizes(self._core)
@@ -486,6 +495,10 @@ class Threads:
     async def akeep_latest(self, thread_id: str, count: int) -> None:
         """Do `keep_latest` in the store's thread."""
         await self._core.worker.run_long(self.keep_latest, thread_id, count)
+
+    async def awithdraw(self, thread_id: str) -> None:
+        """Do `withdraw` in the store's thread."""
+        await self._core.worker.run_long(self.withdraw, thread_id)
 
     async def arename(self, thread_id: str, title: str | None) -> None:
         """Do `rename` in the store's thread."""

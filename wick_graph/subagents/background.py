@@ -340,6 +340,8 @@ class Background(BaseHook):
         """The tasks on the engine's loop: a cancelled future is done before its task is."""
         self._notes: Final[dict[str, list[Note]]] = {}
         """Instructions for the tasks of this process; only the engine's loop uses it."""
+        self._contexts: Final[dict[str, Any]] = {}
+        """Contexts that tasks were given and have not read yet; after a crash they are gone."""
         self._tools: Final = tools_for(
             {name: one.description for name, one in agents.items()},
             {
@@ -496,6 +498,8 @@ class Background(BaseHook):
 
     def _home(self, task: Task, ctx: ToolContext) -> Home:
         path = (*langgraph_config.path_of(ctx.config), task.agent)
+        if (given := delegate.handed(self._agent(task), ctx)) is not None:
+            self._contexts.setdefault(task.id, given)
         return Home(ctx.agent, ctx.thread_id, path, brought(self._agents[task.agent], ctx))
 
     # --- the status of a task --------------------------------------------------------------------
@@ -585,13 +589,18 @@ class Background(BaseHook):
         config = langgraph_config.with_configurable(
             None, **{langgraph_config.PATH: home.path}, **home.rules
         )
+        context = self._contexts.pop(task.id, None)
         notes = self._notes[task.id] = [Note(task.id, task.text, task.origin), *task.notes]
         await adopted(agent.store, task.id, parent)
         try:
             for note in notes:  # it may grow meanwhile
                 given = delegate.input_of(note.text, note.origin or task.origin)
                 result = await agent.ainvoke(
-                    given, thread_id=task.id, config=config, idempotency_key=note.id
+                    given,
+                    thread_id=task.id,
+                    context=context,
+                    config=config,
+                    idempotency_key=note.id,
                 )
                 if result.stopped_because == "interrupted":
                     break

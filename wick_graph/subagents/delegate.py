@@ -144,6 +144,16 @@ def input_of(task: str, origin: Mapping[str, Any]) -> Any:
     return {"messages": [HumanMessage(task)], "origin": dict(origin)}
 
 
+def handed(agent: Agent, ctx: ToolContext) -> Any:
+    """Return the parent's context for a child of the same schema; None for any other child."""
+    wanted, given = agent.spec.context, ctx.context
+    if wanted is None or given is None:
+        return None
+    known = run_of(ctx.config).context_schema
+    same = known is not None and known.schema is wanted.schema
+    return given if same or wanted.fits(given) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Child:
     """A child's thread, for one call of its parent."""
@@ -168,11 +178,11 @@ class Child:
         if run_of(self.ctx.config).resumed:  # a child's progress counts as its parent's
             await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)
         result = await self._run(
-            lambda config: self.agent.ainvoke(
-                given, thread_id=self.thread_id, config=config, idempotency_key=key
+            lambda **more: self.agent.ainvoke(
+                given, thread_id=self.thread_id, idempotency_key=key, **more
             ),
-            lambda config: self.agent.astream(
-                given, thread_id=self.thread_id, config=config, idempotency_key=key
+            lambda **more: self.agent.astream(
+                given, thread_id=self.thread_id, idempotency_key=key, **more
             ),
         )
         await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)
@@ -186,8 +196,8 @@ class Child:
 
     async def _resume(self, answers: dict[str, Any]) -> Result:
         return await self._run(
-            lambda config: self.agent.aresume(self.thread_id, answers, config=config),
-            lambda config: self.agent.astream_resume(self.thread_id, answers, config=config),
+            lambda **more: self.agent.aresume(self.thread_id, answers, **more),
+            lambda **more: self.agent.astream_resume(self.thread_id, answers, **more),
         )
 
     async def _ask(self, result: Result, asked: int) -> tuple[dict[str, Any], int]:
@@ -234,19 +244,19 @@ class Child:
 
     async def _run(
         self,
-        invoke: Callable[[Any], Awaitable[Result]],
-        stream: Callable[[Any], AsyncIterator[Event]],
+        invoke: Callable[..., Awaitable[Result]],
+        stream: Callable[..., AsyncIterator[Event]],
     ) -> Result:
         """Run the child outside the parent's graph, but end with it."""
         config = langgraph_config.with_configurable(
             None, **{langgraph_config.PATH: self.path}, **self.rules
         )
-        put = self._reader()
+        put, more = self._reader(), {"config": config, "context": handed(self.agent, self.ctx)}
 
         async def work() -> Result:
             if put is None:
-                return await invoke(config)
-            return await self._follow(stream(config), put)
+                return await invoke(**more)
+            return await self._follow(stream(**more), put)
 
         context = contextvars.copy_context()
         context.run(

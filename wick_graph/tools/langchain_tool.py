@@ -13,6 +13,7 @@ from langchain_core.tools.base import get_all_basemodel_annotations
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.prebuilt import InjectedState, InjectedStore, ToolRuntime
 from langgraph.runtime import Runtime, get_runtime
+from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
 from wick_graph.core.request import state_view
@@ -47,9 +48,9 @@ class LangChainTool:
     """
 
     def __init__(self, tool: BaseTool) -> None:
-        self.tool: Final = tool
         form = _form(tool)
         self._injected: Final = _read_injected(tool)
+        self.tool: Final = _quiet(tool) if self._injected.runtime else tool
         self.description: Final[str] = form.get("description") or tool.description
         self.parameters: Final[dict[str, Any]] = form.get("parameters") or {}
         self.is_async: Final = (
@@ -103,6 +104,23 @@ class LangChainTool:
                 server_info=runtime.server_info,
             )
         return values
+
+
+def _quiet(tool: BaseTool) -> BaseTool:
+    """Return a tool that has its arguments dumped without warnings.
+
+    LangChain dumps a runtime too, and pydantic then warns of a context that the annotation
+    `ToolRuntime` does not describe. The warning quotes the context, which may be a secret.
+    """
+    schema = tool.args_schema
+    if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+        return tool
+
+    def model_dump(self: BaseModel, **options: Any) -> dict[str, Any]:
+        return schema.model_dump(self, **{**options, "warnings": False})
+
+    own = {"model_dump": model_dump, "__doc__": schema.__doc__, "__module__": schema.__module__}
+    return tool.model_copy(update={"args_schema": type(schema.__name__, (schema,), own)})
 
 
 def runtime_of(config: Any) -> Runtime[Any]:

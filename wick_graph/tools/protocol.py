@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Final, Protocol, get_args, runtime_checkable
 
+from wick_graph import langgraph_config
 from wick_graph.constants import MAX_RESULT_CHARS
 from wick_graph.errors import ConfigError
 from wick_graph.messages import ToolResult
@@ -76,6 +77,11 @@ class ToolContext:
     keep: Callable[[ToolResult, int], ToolResult] | None = field(default=None, repr=False)
     """Shortens a result with more code points than the tool may show; a hook that keeps long
     results sets it. Without it the middle is cut out and lost."""
+
+    @property
+    def context(self) -> Any:
+        """The caller's context, of the agent's `context_schema`; None without one."""
+        return langgraph_config.context_of(self.config)
 
     @property
     def origin(self) -> Mapping[str, Any]:

@@ -39,8 +39,8 @@ ORDER: Final = {
         "serve-it",
     ),
     "how-to": (
-        *("python", "tools", "hooks", "approvals", "subagents", "messages", "threads"),
-        *("checkpointer", "sandbox", "server", "testing", "debugging"),
+        *("python", "tools", "hooks", "approvals", "guardrails", "context", "subagents"),
+        *("messages", "threads", "checkpointer", "sandbox", "server", "testing", "debugging"),
         *("gateway", "gateway-channels", "gateway-people", "gateway-memory", "gateway-schedule"),
     ),
     "reference": (

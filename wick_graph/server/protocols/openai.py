@@ -25,7 +25,7 @@ from wick_graph.store.server_rows import StreamRow
 # --- Convert runs to OpenAI's JSON: whole answers, and chunks of streamed ones.
 
 
-_ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop"}
+_ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop", "guardrail": "content_filter"}
 
 _WAITING: Final = "interrupted"
 

@@ -141,6 +141,7 @@ async def begin(
     """
     context.service.check_capacity()
     agent, where = await context.agent(request.agent_id), thread_id or new_thread_id()
+    request = await context.with_context(agent, request, thread_id)
     named = thread_id is not None
     run = await context.tenant.runs.start(agent, request, where, key, named=named)
     if isinstance(run, DetachedRun):
@@ -168,7 +169,13 @@ async def request_from(
     read_input(messages, allow_system=agent.allow_client_system)
     schema = form.output_schema
     with_schema(agent, schema)  # a refused one starts no run
-    return RunRequest(agent_id=named, kind="message", messages=messages, output_schema=schema)
+    return RunRequest(
+        agent_id=named,
+        kind="message",
+        messages=messages,
+        context=form.context,
+        output_schema=schema,
+    )
 
 
 async def finished(context: RequestContext, run: DetachedRun | StreamRow) -> dict[str, Any]:
@@ -277,6 +284,7 @@ async def _again(
     """Follow the run of the thread that the client has not seen to its end."""
     streams = context.streams
     await context.thread(thread_id)
+    request = await context.with_context(await context.agent(request.agent_id), request, thread_id)
     rows = await streams.run(streams.of_thread, thread_id)
     fitting = [row for row in rows if row.asked == request.to_dict() and row.first <= int(last) + 1]
     if not fitting:
@@ -296,12 +304,11 @@ async def _resume(
     context.require("approve" if decides else "run")
     await context.check_waiting_agent(form.thread_id, agent)
     answer = signed(form.answer, context.caller.who) if decides else form.answer
-    given = {} if answer is None else {"answer": answer}
+    given: dict[str, Any] = {} if answer is None else {"answer": answer}
     rows = await context.streams.run(context.streams.of_thread, form.thread_id, 1)
     schema = rows[0].asked.get("output_schema") if rows else None
-    request = RunRequest(
-        agent_id=agent.name, kind="resume", force=form.force, output_schema=schema, **given
-    )
+    given |= {"force": form.force, "context": form.context, "output_schema": schema}
+    request = RunRequest(agent_id=agent.name, kind="resume", **given)
     run = await begin(context, request, form.thread_id, key)
     if form.stream:
         how = form.on_disconnect or context.options.on_disconnect

@@ -1,0 +1,110 @@
+"""The context of a run: values of the caller that tools and hooks read, and nothing stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from typing_extensions import is_typeddict
+
+from wick_graph.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSchema:
+    """The type of an agent's context."""
+
+    schema: type
+    subject: str
+    """The field with the caller's identity, which a server sets; empty for none."""
+    adapter: TypeAdapter[Any] | None
+    """Reads it from a mapping; None if it has fields that no data describes."""
+
+    @classmethod
+    def of(cls, schema: Any, subject: str = "") -> ContextSchema | None:
+        """Read the arguments of an agent.
+
+        Raises:
+            ConfigError: The schema is no type, or pydantic cannot read it.
+        """
+        if schema is None and not subject:
+            return None
+        if not isinstance(schema, type):
+            raise ConfigError(
+                "context_schema takes a dataclass, a pydantic model or a TypedDict, "
+                f"not {schema!r:.80}"
+            )
+        if not isinstance(subject, str) or (subject and subject not in schema.__annotations__):
+            raise ConfigError(f"context_subject names a field of the context, not {subject!r:.80}")
+        try:
+            return cls(schema, subject, TypeAdapter(schema))
+        except PydanticUserError as error:
+            if subject or is_typeddict(schema):
+                reason = str(error).partition("\n")[0]
+                raise ConfigError(
+                    f"context_schema {schema.__name__} is refused: {reason}"
+                ) from None
+            return cls(schema, subject, None)
+
+    def read(self, agent: str, given: Any) -> Any:
+        """Return a caller's context as an instance; None means the schema's defaults.
+
+        Raises:
+            ConfigError: It does not fit. Names fields and never a value, which may be a secret.
+        """
+        if self.fits(given):
+            return given
+        name = self.schema.__name__
+        if given is not None and (self.adapter is None or not isinstance(given, Mapping)):
+            raise ConfigError(
+                f"the context of the agent {agent} is a {name}, not a {type(given).__name__}"
+            )
+        faults = ""
+        try:
+            if self.adapter is not None:
+                return self.adapter.validate_python({} if given is None else given)
+        except ValidationError as error:
+            found = error.errors(include_input=False, include_url=False)
+            faults = f": {', '.join(map(_fault, found))}"
+        if given is None:
+            raise ConfigError(
+                f"the agent {agent} needs a context of {name}, also to resume a thread{faults}; "
+                "pass context="
+            )
+        raise ConfigError(f"the context of the agent {agent} does not fit {name}{faults}")
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a value is an instance of the schema; that of a TypedDict has none."""
+        return not is_typeddict(self.schema) and isinstance(value, self.schema)
+
+    def with_subject(self, agent: str, given: Mapping[str, Any] | None, who: str) -> Any:
+        """Return a remote caller's context as data, with the identity that its token has.
+
+        Raises:
+            ConfigError: It does not fit, or the caller names an identity.
+        """
+        if not self.subject:
+            self.read(agent, given)
+            return given
+        if self.subject in (given or ()):
+            raise ConfigError(
+                f"the field {self.subject} of the context comes from the token; leave it out"
+            )
+        made = {**(given or {}), self.subject: who}
+        held = self.read(agent, made)
+        known = held if isinstance(held, Mapping) else vars(held)
+        if known.get(self.subject) != who:  # an alias of the field, or a validator
+            raise ConfigError(
+                f"the field {self.subject} of the context is not the token's; make it a plain text"
+            )
+        return made
+
+
+def _fault(error: Any) -> str:
+    """Describe an error by the field and pydantic's word for it: a message may hold the value."""
+    where = ".".join(map(str, error["loc"]))
+    what = str(error["type"]).replace("_", " ")
+    return f"{where} ({what})" if where else what
