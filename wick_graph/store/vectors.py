@@ -1,0 +1,116 @@
+"""Search by meaning: the texts of an item as vectors, compared by the cosine of their angle."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from langgraph.store.base import (
+    Embeddings,
+    IndexConfig,
+    PutOp,
+    ensure_embeddings,
+    get_text_at_path,
+    tokenize_path,
+)
+
+from wick_graph.errors import ConfigError, StorageError, missing_extra
+
+_HEAD: Final = struct.Struct("<I")
+"""Before the vectors of an item: the numbers in each."""
+
+Known = Mapping[str, Sequence[float]]
+"""Texts, and their vectors."""
+
+
+class VectorIndex:
+    """What `index=` says: which texts of an item are embedded, and how.
+
+    Raises:
+        ConfigError: It has no `embed` or no `dims`, or a library is not installed.
+    """
+
+    def __init__(self, config: IndexConfig) -> None:
+        try:
+            self._numpy: Any = importlib.import_module("numpy")
+        except ImportError:
+            raise ConfigError(missing_extra("search by meaning", "numpy", "vector")) from None
+        dims: Any = config.get("dims")
+        if type(dims) is not int or dims < 1:
+            raise ConfigError(f"index: dims must be a whole number of 1 or more, not {dims!r:.80}")
+        try:
+            self.embeddings: Embeddings = ensure_embeddings(config.get("embed"))
+        except (ValueError, ImportError) as error:
+            raise ConfigError(f"index: embed cannot be used: {error}") from error
+        self.dims: Final[int] = dims
+        self._fields = _paths(config.get("fields") or ["$"])
+
+    def texts(self, op: PutOp) -> list[str]:
+        """Return the texts of an item that are embedded; none if it is not indexed.
+
+        Raises:
+            StorageError: The whole item is to be embedded, and is no JSON.
+        """
+        if op.value is None or op.index is False:
+            return []
+        paths = self._fields if op.index is None else _paths(op.index)
+        try:
+            return [text for path in paths for text in get_text_at_path(op.value, path)]
+        except TypeError as error:
+            raise StorageError(
+                f"the item {op.key!r:.80} has no JSON to embed ({error}); name the fields with "
+                "texts, or pass index=False"
+            ) from None
+
+    def embed(self, texts: Sequence[str], queries: Sequence[str]) -> tuple[Known, Known]:
+        """Return the vectors of texts and of queries."""
+        made = self.embeddings.embed_documents([*texts]) if texts else []
+        asked = [self.embeddings.embed_query(query) for query in queries]
+        return self._known(texts, made), self._known(queries, asked)
+
+    async def aembed(self, texts: Sequence[str], queries: Sequence[str]) -> tuple[Known, Known]:
+        """Return the vectors of texts and of queries."""
+        made = await self.embeddings.aembed_documents([*texts]) if texts else []
+        asked = [await self.embeddings.aembed_query(query) for query in queries]
+        return self._known(texts, made), self._known(queries, asked)
+
+    def _known(self, texts: Sequence[str], vectors: Sequence[Any]) -> Known:
+        sizes = {len(vector) for vector in vectors}
+        if len(vectors) != len(texts) or sizes - {self.dims}:
+            raise StorageError(
+                f"index: {len(texts)} texts gave {len(vectors)} vectors of {sorted(sizes)} "
+                f"numbers, and dims says {self.dims}; set dims to what the model gives"
+            )
+        return dict(zip(texts, vectors, strict=True))
+
+    def packed(self, vectors: Sequence[Sequence[float]]) -> bytes | None:
+        """Return vectors as they are stored: 32 bits a number; None without any."""
+        if not vectors:
+            return None
+        made: bytes = self._numpy.asarray(vectors, dtype="<f4").tobytes()
+        return _HEAD.pack(self.dims) + made
+
+    def scores(self, query: Sequence[float], stored: Sequence[bytes | None]) -> list[float | None]:
+        """Return how near each item is to a query, by its best vector: 1 is nearest.
+
+        An item without vectors, or with vectors of another size, has no score.
+        """
+        np, head = self._numpy, _HEAD.pack(self.dims)
+        parts = [data[_HEAD.size :] if data and data.startswith(head) else b"" for data in stored]
+        counts = [len(part) // (4 * self.dims) for part in parts]
+        rows = np.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, self.dims)
+        wanted = np.asarray(query, dtype="float64")
+        lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(wanted)
+        near = np.divide(rows @ wanted, lengths, out=np.zeros(len(rows)), where=lengths != 0)
+        found: list[float | None] = []
+        at = 0
+        for count in counts:
+            found.append(float(near[at : at + count].max()) if count else None)
+            at += count
+        return found
+
+
+def _paths(fields: Sequence[str]) -> list[Any]:
+    return [path if path == "$" else tokenize_path(path) for path in fields]
