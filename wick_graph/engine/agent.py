@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from langchain_core.runnables import Runnable
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.store.base import BaseStore
 from typing_extensions import Unpack
 
 from wick_graph.backends import Rules
@@ -60,6 +61,8 @@ class Agent(ChainStep):
             `description`, `parameters` and `execute`.
         hooks: Outermost first.
         store: A SQLAlchemy URL, any LangGraph checkpointer, None for memory, False for no store.
+        long_term: LangGraph's store for what outlives threads, such as a `SqlStore`: tools reach
+            it by `ToolRuntime.store` and `get_store()`. Sub-agents without one use it too.
         max_iterations: Model calls in one run.
         ttl: How long an idle thread is kept: seconds, `30m`, `7d`, or `never`. By default the
             store decides, possibly by thread namespace.
@@ -90,6 +93,7 @@ class Agent(ChainStep):
         tools: Sequence[Any] = (),
         hooks: Sequence[Any] = (),
         store: str | BaseCheckpointSaver[Any] | bool | None = None,
+        long_term: BaseStore | None = None,
         max_iterations: int = MAX_ITERATIONS,
         ttl: str | float | None = STORES,
         tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS,
@@ -118,6 +122,7 @@ class Agent(ChainStep):
             journal=JournalOptions.of(journal),
             processors=_processors(processors),
             beside=_beside(name, tool_store, mcp_servers),
+            long_term=long_term,
         )
         self.name = name
         self.hooks: Sequence[Any] = (*hooks,)
@@ -346,7 +351,9 @@ class Agent(ChainStep):
         Name it in a `langgraph.json`. Without the agent's store there is no ledger of tool calls:
         a call that was running when the process died may run twice.
         """
-        return self.graph_over(None)
+        graph = build_graph(replace(self.spec, long_term=None))
+        graph.ttl = self._ttl
+        return graph
 
     def cancel(self, thread_id: str) -> bool:
         """Cancel the running run of a thread, in any process; return False if there is none.

@@ -21,6 +21,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT, var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
@@ -234,7 +235,10 @@ def prepare(
     run.resumed = input is None or isinstance(input, Command)
     run.observed = run.listener.active or kwargs.get("stream_mode") not in _OF_INVOKE
     supplied = {k: v for k, v in limits(spec).items() if k not in own}
-    live = {langgraph_config.RUN: run, langgraph_config.WRITER: run.writer}
+    live: dict[str, Any] = {langgraph_config.RUN: run, langgraph_config.WRITER: run.writer}
+    inherited = given.get(langgraph_config.LONG_TERM)
+    if inherited is not None and graph.store is None:
+        live[langgraph_config.RUNTIME] = Runtime(store=inherited)
     made = langgraph_config.with_configurable({**supplied, **(config or {})}, **live)
     if "run_id" not in (made.get("metadata") or {}):
         made = langgraph_config.with_metadata(made, run_id=run.run_id)

@@ -7,8 +7,7 @@ import json
 import os
 import re
 import time
-import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -20,13 +19,13 @@ from wick_graph.backends import Root
 from wick_graph.config.gateway import Memory
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError, ToolError
+from wick_graph.hooks.memory import must_be_no_secret
 from wick_graph.hooks.prompt_files import cut, is_missing
 from wick_graph.machine import O_CLOEXEC, O_NOFOLLOW, lock
 from wick_graph.messages.content import clean_text, visible
 from wick_graph.store.mailbox import hashed
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
-from wick_graph.tracing import audit
 
 # --- The store: MEMORY.md and one file a day, below one folder.
 
@@ -62,8 +61,6 @@ _MOST_FILES: Final = 1_000
 _MOST_FOUND: Final = 50
 
 _MOST_WORDS: Final = 20
-
-_ESCAPE: Final = re.compile(r"\\u\{[0-9a-f]+\}")
 
 
 def zone_of(name: str) -> tzinfo:
@@ -165,7 +162,7 @@ class MemoryStore:
             day = self.today()
             had = _bytes(root, _file_of(day))
             end = had[-MAX_NOTE:].decode("utf-8", "replace")
-            _must_be_no_secret(f"{end}\n{note}", known=REDACTOR.found(end))
+            must_be_no_secret(f"{end}\n{note}", known=REDACTOR.found(end))
             new = had + f"\n{note}".encode() if had else f"# {day}\n\n{note}".encode()
             if len(new) > MAX_FILE:
                 raise ToolError(
@@ -210,7 +207,7 @@ class MemoryStore:
         made = visible(clean_text(text)).strip("\r\n")
         if (size := len(made.encode())) > limit:
             raise ToolError(f"the text has {size:,} bytes, more than {limit:,}; shorten it")
-        _must_be_no_secret(made)
+        must_be_no_secret(made)
         return made
 
     @contextmanager
@@ -241,17 +238,6 @@ class MemoryStore:
                     os.close(held)
         except OSError as error:
             raise ToolError(f"the memory cannot be written: {error.strerror}") from error
-
-
-def _must_be_no_secret(text: str, known: Collection[str] = ()) -> None:
-    plain = unicodedata.normalize("NFKC", _ESCAPE.sub("", text))
-    kinds = {*REDACTOR.found(text), *REDACTOR.found(plain)}.difference(known)
-    if kinds:
-        audit("memory.secret_refused", kinds=sorted(kinds))
-        raise ToolError(
-            f"this looks like a secret ({', '.join(sorted(kinds))}), which memory must not hold; "
-            "leave it out"
-        )
 
 
 def _file_of(day: date) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Verdict,
         in_place,
     )
+    from wick_graph.hooks.recall import Recall
     from wick_graph.hooks.skills import LazySkillsHook, SkillsHook
     from wick_graph.hooks.summarization import SummarizationHook
     from wick_graph.hooks.todolist import TodoListHook
@@ -44,6 +45,7 @@ __all__ = [
     "LazySkillsHook",
     "MemoryHook",
     "ModelCallNext",
+    "Recall",
     "Reject",
     "Respond",
     "SkillsHook",
@@ -74,6 +76,7 @@ if not TYPE_CHECKING:
                 "Verdict",
                 "in_place",
             ),
+            "wick_graph.hooks.recall": ("Recall",),
             "wick_graph.hooks.skills": ("LazySkillsHook", "SkillsHook"),
             "wick_graph.hooks.summarization": ("SummarizationHook",),
             "wick_graph.hooks.todolist": ("TodoListHook",),

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from langchain_core.messages import BaseMessage, ToolMessage
+from langgraph.store.base import BaseStore
 
 from wick_graph import langgraph_config
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
@@ -61,6 +62,8 @@ class AgentSpec:
     """Functions that change messages last before the model, and replies first after it."""
     beside: tuple[Beside, ...] = ()
     """Sources of tools that can change at run time."""
+    long_term: BaseStore | None = field(default=None, repr=False, compare=False)
+    """LangGraph's store for what outlives threads."""
     guest: bool = False
     """The graph is the user's own: the engine records nothing of it, and adds no messages."""
     toolbox: Toolbox = field(init=False, repr=False)

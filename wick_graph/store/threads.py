@@ -53,9 +53,6 @@ def sweep(core: StoreConnection) -> list[str]:
             off,
         )
         return []
-    dropped = 0
-    while (some := _drop_memories(core)) > 0:
-        dropped += some
     gone: list[str] = []
     alive: set[int] = set()
     for number in _unfinished(core):
@@ -65,6 +62,9 @@ def sweep(core: StoreConnection) -> list[str]:
         if number not in alive:
             cleanup.remove(core.writing, number)
             gone.append(thread_id)
+    dropped = False
+    while _drop_memories(core):
+        dropped = True
     if gone or dropped:
         _shrink(core)
     return gone
