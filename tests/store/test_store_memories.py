@@ -276,7 +276,8 @@ def test_an_index_that_cannot_work_is_refused(index: Any, why: str) -> None:
 
 
 def test_vectors_that_do_not_fit_store_nothing() -> None:
-    with SqlStore.from_url("sqlite://", index={**INDEX, "dims": 5}) as store:
+    index: Any = {**INDEX, "dims": 5}
+    with SqlStore.from_url("sqlite://", index=index) as store:
         with pytest.raises(StorageError, match="set dims to what the model gives"):
             store.put(A, "k", {"text": "a"})
         assert store.search(()) == []

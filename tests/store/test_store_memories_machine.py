@@ -103,11 +103,11 @@ class Machine(RuleBasedStateMachine):
         gets=st.lists(st.tuples(SPACES, NAMES), max_size=3),
     )
     def batch(self, puts: Any, gets: Any) -> None:
-        ops: list[Any] = [GetOp(*one, refresh_ttl=False) for one in gets]
+        ops: list[Any] = [GetOp(one[0], one[1], refresh_ttl=False) for one in gets]
         for space, name, value in puts:
             ops.append(PutOp(space, name, None if value is None else self.new(value)))
             self.ends.pop((space, name), None)
-        ops += [GetOp(*one, refresh_ttl=False) for one in gets]
+        ops += [GetOp(one[0], one[1], refresh_ttl=False) for one in gets]
         ours, theirs = self.store.batch(ops), self.model.batch(ops)
         for one, other in zip(ours, theirs, strict=True):
             assert (one is None) == (other is None)

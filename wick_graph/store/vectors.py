@@ -42,7 +42,7 @@ class VectorIndex:
             raise ConfigError(f"index: dims must be a whole number of 1 or more, not {dims!r:.80}")
         try:
             self.embeddings: Embeddings = ensure_embeddings(config.get("embed"))
-        except (ValueError, ImportError) as error:
+        except Exception as error:  # each provider has its own for a missing key
             raise ConfigError(f"index: embed cannot be used: {error}") from error
         self.dims: Final[int] = dims
         self._fields = _paths(config.get("fields") or ["$"])
