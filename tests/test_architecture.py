@@ -528,6 +528,7 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
     "extra": ("store.postgres", "tools.mcp_transport"),
     "hook": (
         "hooks.budget",
+        "hooks.recall",
         "hooks.todolist",
         "hooks.tracing",
     ),

@@ -68,7 +68,7 @@ RULES: Final = "__wick_rules"
 """Ours: the approval rules that a task inherits, with the thread that it comes from."""
 
 LONG_TERM: Final = "__wick_long_term"
-"""Ours: the long-term store of the agent that delegates a task."""
+"""Ours: the long-term store of the agent that delegates a task, as LangGraph's `Runtime`."""
 
 Config = Mapping[str, Any]
 

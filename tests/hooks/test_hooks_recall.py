@@ -108,7 +108,7 @@ def test_a_function_chooses_the_namespace(door: Door, store: SqlStore) -> None:
     ask = Asking(door, store, place)
     ask("remember", "u", text="x", name="n")
     assert store.list_namespaces() == [("of", "v1%2E0", "u")]
-    assert "unknown whose notes" in ask("remember", None, text="x")
+    assert "owner of these notes is unknown" in ask("remember", None, text="x")
 
 
 @pytest.mark.parametrize("namespace", [(), "users", ("users", ""), ("users", 7)])

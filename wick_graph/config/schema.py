@@ -263,7 +263,7 @@ class LongTermConfig(Block):
     """What outlives threads: a store in the file's database, for all agents."""
 
     ttl: Duration = None
-    """Seconds after which an item may be removed that nobody read or wrote; None is never."""
+    """Seconds without a read or a write after which an item may be removed; None is never."""
     index: IndexConfig | None = None
     """Search by meaning; without it, notes are found by their words."""
 

@@ -21,7 +21,6 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT, var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.runtime import Runtime
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
@@ -236,9 +235,8 @@ def prepare(
     run.observed = run.listener.active or kwargs.get("stream_mode") not in _OF_INVOKE
     supplied = {k: v for k, v in limits(spec).items() if k not in own}
     live: dict[str, Any] = {langgraph_config.RUN: run, langgraph_config.WRITER: run.writer}
-    inherited = given.get(langgraph_config.LONG_TERM)
-    if inherited is not None and graph.store is None:
-        live[langgraph_config.RUNTIME] = Runtime(store=inherited)
+    if graph.store is None and langgraph_config.LONG_TERM in given:
+        live[langgraph_config.RUNTIME] = given[langgraph_config.LONG_TERM]
     made = langgraph_config.with_configurable({**supplied, **(config or {})}, **live)
     if "run_id" not in (made.get("metadata") or {}):
         made = langgraph_config.with_metadata(made, run_id=run.run_id)

@@ -51,7 +51,7 @@ class Recall(BaseHook):
     The agent needs a long-term store: `Agent(long_term=…)`. The namespace decides who shares notes:
     `("users", "{user_id}")` gives each user their own. A fact is looked up in the conversation's
     `origin` (`channel`, `chat_id`, `sender_id`), then in the run's `configurable`; `thread_id` and
-    `agent` are known too. Without the fact the tools refuse: nobody gets another one's notes. The
+    `agent` are known too. Without the fact the tools refuse, and show no other user's notes. The
     model sees notes as data, and a text that looks like a secret is refused.
 
     Args:
@@ -141,7 +141,7 @@ def namespace_of(ctx: ToolContext, namespace: Namespace) -> tuple[str, ...]:
         facts |= {"thread_id": ctx.thread_id, "agent": ctx.agent}
         labels = [_FACT.sub(lambda found: _value(facts, found[1]), label) for label in namespace]
     if not labels or not all(labels):
-        raise ToolError("it is unknown whose notes these are; answer without them")
+        raise ToolError("the owner of these notes is unknown; answer without them")
     return tuple(labels)
 
 

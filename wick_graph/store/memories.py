@@ -201,7 +201,7 @@ class SqlStore(BaseStore):
 
         Args:
             url: The database; threads may be in it too.
-            tenant: Whose items these are; those of others cannot be reached.
+            tenant: The owner of the items; those of others cannot be reached.
             index: LangGraph's `IndexConfig` (`embed`, `dims`, `fields`), for search by meaning.
             ttl: LangGraph's `TTLConfig` (`default_ttl` in minutes, `refresh_on_read`).
             allow: Classes that may be stored, as for a `SqlSaver`.
@@ -306,7 +306,7 @@ class SqlStore(BaseStore):
         return found
 
     def _answers(self, db: Database, plan: _Plan) -> tuple[list[Result], list[tuple[Any, ...]]]:
-        """Return the results, and what `_TOUCH` takes for items whose TTL begins again."""
+        """Return the results, and what `_TOUCH` takes for items with a TTL that begins again."""
         reading = _Reading(self._core, self._codec, self._index, db, plan.vectors[1])
         return [reading.answer(op) for op in plan.ops], reading.touched
 

@@ -45,7 +45,7 @@ class VectorIndex:
         except Exception as error:  # each provider has its own for a missing key
             raise ConfigError(f"index: embed cannot be used: {error}") from error
         self.dims: Final[int] = dims
-        self._fields = _paths(config.get("fields") or ["$"])
+        self._paths = _paths(config.get("fields") or ["$"])
 
     def texts(self, op: PutOp) -> list[str]:
         """Return the texts of an item that are embedded; none if it is not indexed.
@@ -55,7 +55,7 @@ class VectorIndex:
         """
         if op.value is None or op.index is False:
             return []
-        paths = self._fields if op.index is None else _paths(op.index)
+        paths = self._paths if op.index is None else _paths(op.index)
         try:
             return [text for path in paths for text in get_text_at_path(op.value, path)]
         except TypeError as error:

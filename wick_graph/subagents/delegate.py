@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage
 from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 
 from wick_graph import langgraph_config
@@ -375,7 +376,7 @@ def brought(one: Subagent, ctx: ToolContext) -> dict[str, Any]:
     """Return what a task gets as keys of its config: approval rules, and the long-term store."""
     made: dict[str, Any] = {}
     if (store := runtime_of(ctx.config).store) is not None:
-        made[langgraph_config.LONG_TERM] = store
+        made[langgraph_config.LONG_TERM] = Runtime(store=store)
     if ctx.gate is not None:
         rules = ctx.gate.rules if one.inherit_approvals else ctx.gate.own_rules
         if rules:

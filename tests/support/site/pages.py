@@ -40,7 +40,7 @@ ORDER: Final = {
     ),
     "how-to": (
         *("python", "tools", "hooks", "approvals", "subagents", "messages", "threads"),
-        *("checkpointer", "sandbox", "server", "testing", "debugging"),
+        *("long-term-memory", "checkpointer", "sandbox", "server", "testing", "debugging"),
         *("gateway", "gateway-channels", "gateway-people", "gateway-memory", "gateway-schedule"),
     ),
     "reference": (
