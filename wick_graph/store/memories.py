@@ -97,9 +97,7 @@ _live: Final = or_(_m.expires.is_(None), _m.expires > _b("n"))
 
 _range: Final = (_m.tenant == _b("t"), _m.key >= _b("low"), _m.key < _b("high"))
 
-_COLUMNS: Final = (
-    *(_m.rid, _m.key, _m.created, _m.updated, _m.ttl, _m.expires, _m.body, _m.vectors),
-)
+_COLUMNS: Final = (_m.rid, _m.key, _m.created, _m.updated, _m.ttl, _m.expires, _m.body)
 
 _GET: Final = prepared(
     select(*_COLUMNS).where(_m.tenant == _b("t"), _m.key == _b("k"), _live), "t", "k", "n"
@@ -110,10 +108,13 @@ _IDS: Final = prepared(
     *("t", "low", "high", "n", "l", "o"),
 )
 
-_ROWS: Final = prepared(
-    select(*_COLUMNS).where(*_range, _m.rid.between(_b("first"), _b("last"))),
-    *("t", "low", "high", "first", "last"),
-)
+_between: Final = (*_range, _m.rid.between(_b("first"), _b("last")))
+
+_BETWEEN: Final = ("t", "low", "high", "first", "last")
+
+_ROWS: Final = prepared(select(*_COLUMNS).where(*_between), *_BETWEEN)
+
+_VECTORS: Final = prepared(select(_m.rid, _m.key, _m.vectors).where(*_between), *_BETWEEN)
 
 _KEYS: Final = prepared(
     select(_m.key).where(*_range, _live).order_by(_m.key), *("t", "low", "high", "n")
@@ -414,24 +415,32 @@ class _Reading:
         found: list[tuple[int, float | None]] = []
         end = op.offset + op.limit
         for ids in _parts(self._ids(low, _ALL, 0)):
-            values = (self._core.tenant, low, low + _AFTER, ids[0], ids[-1])
-            wanted, rows = frozenset(ids), self._db.execute(_ROWS, values).fetchall()
-            rows = sorted((row for row in rows if row[0] in wanted), key=lambda row: row[0])
             if op.filter:
-                rows = [row for row in rows if fits(self._value(row), op.filter)]
-            found += zip((row[0] for row in rows), self._scores(rows, query), strict=True)
+                rows = self._rows(_ROWS, low, ids)
+                ids = [row[0] for row in rows if fits(self._value(row), op.filter)]
+            found += zip(ids, self._scores(low, ids, query), strict=True)
             if query is None and len(found) >= end:
                 break
         if query is not None:
             found.sort(key=lambda one: math.inf if one[1] is None else -one[1])
         return found[op.offset : end]
 
-    def _scores(self, rows: Sequence[Any], query: Sequence[float] | None) -> Sequence[float | None]:
-        if query is None or self._index is None:
-            return [None] * len(rows)
+    def _scores(
+        self, low: bytes, ids: Sequence[int], query: Sequence[float] | None
+    ) -> Sequence[float | None]:
+        if query is None or self._index is None or not ids:
+            return [None] * len(ids)
         open_, tenant = self._core.sealing.open, self._core.tenant
-        stored = [row[7] and open_(bytes(row[7]), tenant, bytes(row[1]), "vectors") for row in rows]
+        rows = self._rows(_VECTORS, low, ids)
+        stored = [data and open_(data, tenant, key, "vectors") for _, key, data in rows]
         return self._index.scores(query, stored)
+
+    def _rows(self, text: str, low: bytes, ids: Sequence[int]) -> list[Any]:
+        """Return rows below a namespace by their numbers, which ascend."""
+        wanted = frozenset(ids)
+        values = (self._core.tenant, low, low + _AFTER, ids[0], ids[-1])
+        rows = self._db.execute(text, values).fetchall()
+        return sorted((row for row in rows if row[0] in wanted), key=lambda row: row[0])
 
     def _ids(self, low: bytes, limit: int, offset: int) -> list[int]:
         values = (self._core.tenant, low, low + _AFTER, self._now, limit, offset)
@@ -449,7 +458,7 @@ class _Reading:
 
     def _read(self, row: Sequence[Any], *, touch: bool) -> dict[str, Any]:
         """Return the parts of an item; note that its TTL begins again, if that moves its end."""
-        rid, row_key, created, updated, ttl, expires, *_ = row
+        rid, row_key, created, updated, ttl, expires, _ = row
         head, key = _parted(bytes(row_key))
         if touch and ttl is not None:
             until = self._now + ttl

@@ -86,30 +86,34 @@ class VectorIndex:
         return dict(zip(texts, vectors, strict=True))
 
     def packed(self, vectors: Sequence[Sequence[float]]) -> bytes | None:
-        """Return vectors as they are stored: 32 bits a number; None without any."""
+        """Return vectors as they are stored: of length 1, 32 bits a number; None without any."""
         if not vectors:
             return None
-        made: bytes = self._numpy.asarray(vectors, dtype="<f4").tobytes()
-        return _HEAD.pack(self.dims) + made
+        return _HEAD.pack(self.dims) + bytes(self._unit(vectors).tobytes())
 
     def scores(self, query: Sequence[float], stored: Sequence[bytes | None]) -> list[float | None]:
         """Return how near each item is to a query, by its best vector: 1 is nearest.
 
         An item without vectors, or with vectors of another size, has no score.
         """
-        np, head = self._numpy, _HEAD.pack(self.dims)
-        parts = [data[_HEAD.size :] if data and data.startswith(head) else b"" for data in stored]
-        counts = [len(part) // (4 * self.dims) for part in parts]
-        rows = np.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, self.dims)
-        wanted = np.asarray(query, dtype="float64")
-        lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(wanted)
-        near = np.divide(rows @ wanted, lengths, out=np.zeros(len(rows)), where=lengths != 0)
+        head = _HEAD.pack(self.dims)
+        parts = [memoryview(data)[4:] if data and data[:4] == head else b"" for data in stored]
+        rows = self._numpy.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, self.dims)
+        near = (rows @ self._unit([query])[0]).tolist()
         found: list[float | None] = []
         at = 0
-        for count in counts:
-            found.append(float(near[at : at + count].max()) if count else None)
+        for part in parts:
+            count = len(part) // (4 * self.dims)
+            found.append(max(near[at : at + count]) if count else None)
             at += count
         return found
+
+    def _unit(self, vectors: Sequence[Sequence[float]]) -> Any:
+        """Return vectors of length 1, so that the cosine of two is their product."""
+        np = self._numpy
+        made = np.asarray(vectors, dtype="f8")
+        lengths = np.linalg.norm(made, axis=1, keepdims=True)
+        return np.divide(made, lengths, out=np.zeros_like(made), where=lengths != 0).astype("<f4")
 
 
 def _paths(fields: Sequence[str]) -> list[Any]:
