@@ -684,8 +684,8 @@ def check_agents(
     with faults.at("store_keys"):
         check_keys(file.keys_source)
     with faults.at("long_term", "index"):
-        if file.long_term is not None and file.long_term.index is not None:
-            VectorIndex(file.long_term.options()["index"])
+        if file.long_term is not None:
+            VectorIndex.of(file.long_term.options()["index"])
     wanted = [*(file.agents if ids is None else ids)]
     models: dict[str, ModelChoice] = {}
     given = resolve_model(model, base_dir=file.base_dir) if isinstance(model, str) else model

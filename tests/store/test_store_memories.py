@@ -123,6 +123,25 @@ def test_a_read_begins_the_time_again_unless_it_shall_not(store: SqlStore, clock
     assert keys(store.search(A)) == ["written"]
 
 
+def test_a_read_shortens_no_item_that_was_put_again_meanwhile(url: str) -> None:
+    with SqlStore.from_url(url) as one, SqlStore.from_url(url) as other:
+        clock = one._core.clock = other._core.clock = Clock()
+        one.put(A, "k", {"n": 1}, ttl=10)
+        clock.forward(5)
+        apply = one._core.apply
+
+        def late(*args: Any) -> Any:
+            other.put(A, "k", {"n": 2})
+            return apply(*args)
+
+        one._core.apply = late  # type: ignore[method-assign]  # between the read and its note
+        assert one.get(A, "k") is not None
+        clock.forward(1_000)
+        item = one.get(A, "k")
+        assert item is not None
+        assert item.value == {"n": 2}
+
+
 def test_the_defaults_of_the_store_count(url: str) -> None:
     ttl: Any = {"default_ttl": 1, "refresh_on_read": False}
     with SqlStore.from_url(url, ttl=ttl) as store:
@@ -270,9 +289,10 @@ def test_vectors_of_another_size_have_no_score(url: str) -> None:
         ({"embed": "nobody:at-all", "dims": 4}, "embed cannot be used"),
     ],
 )
-def test_an_index_that_cannot_work_is_refused(index: Any, why: str) -> None:
+def test_an_index_that_cannot_work_is_refused(tmp_path: Path, index: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        SqlStore.from_url("sqlite://", index=index)
+        SqlStore.from_url(f"sqlite:///{tmp_path / 'new.db'}", index=index)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_vectors_that_do_not_fit_store_nothing() -> None:

@@ -130,9 +130,10 @@ _DELETE_EXPIRED: Final = prepared(
 _TOUCH: Final = prepared(
     update(memories)
     .values(**checked(memories, {"expires": _b("e")}))
-    .where(_m.rid == _b("r"), _m.tenant == _b("t")),
-    *("e", "r", "t"),
+    .where(_m.rid == _b("r"), _m.tenant == _b("t"), _m.expires == _b("o")),
+    *("e", "r", "t", "o"),
 )
+"""It changes no item that was put again meanwhile, perhaps without a TTL."""
 
 _PUT_ORDER: Final = (*("tenant", "key", "created", "updated", "ttl", "expires", "body", "vectors"),)
 
@@ -176,13 +177,11 @@ class SqlStore(BaseStore):
         core: StoreConnection,
         codec: Codec,
         *,
-        index: IndexConfig | None = None,
+        index: VectorIndex | None = None,
         ttl: TTLConfig | None = None,
+        owns: bool = False,
     ) -> None:
-        self._core = core
-        self._codec = codec
-        self._index = None if index is None else VectorIndex(index)
-        self._owns = False
+        self._core, self._codec, self._index, self._owns = core, codec, index, owns
         self.ttl_config = ttl
 
     @classmethod
@@ -205,8 +204,8 @@ class SqlStore(BaseStore):
             tenant: The owner of the items; those of others cannot be reached.
             index: LangGraph's `IndexConfig` (`embed`, `dims`, `fields`), for search by meaning.
             ttl: LangGraph's `TTLConfig` (`default_ttl` in minutes, `refresh_on_read`).
-            allow: Classes that may be stored, as for a `SqlSaver`.
-            synchronous: As for a `SqlSaver`; so are `keys` and `read_only`.
+            allow: As for a `SqlSaver`, as are `synchronous`, `keys` and `read_only`.
+            synchronous: Whether each commit is durable.
             keys: Encrypt values and vectors; namespaces and keys stay readable.
             read_only: Change nothing.
 
@@ -214,22 +213,17 @@ class SqlStore(BaseStore):
             StorageError: The URL, the file or the keys cannot be used; nothing was changed.
             ConfigError: `index` cannot be used.
         """
-        known, dialect = check_keys(keys), dialect_of(url, synchronous, reads_only=read_only)
+        found, known = VectorIndex.of(index), check_keys(keys)
+        dialect = dialect_of(url, synchronous, reads_only=read_only)
         core = StoreConnection(dialect, tenant=tenant, ttl=None, keys=known)
-        try:
-            made = cls(core, Codec(AllowList(allow)), index=index, ttl=ttl)
-        except BaseException:
-            core.close()
-            raise
-        made._owns = True
-        return made
+        return cls(core, Codec(AllowList(allow)), index=found, ttl=ttl, owns=True)
 
     @classmethod
     def of(
         cls, saver: SqlSaver, *, index: IndexConfig | None = None, ttl: TTLConfig | None = None
     ) -> Self:
         """Return the long-term store in the database of a `SqlSaver`, of its tenant."""
-        return cls(saver._core, saver.serde, index=index, ttl=ttl)
+        return cls(saver._core, saver.serde, index=VectorIndex.of(index), ttl=ttl)
 
     def sweep(self) -> None:
         """Delete what has expired: items, and idle threads of the database."""
@@ -265,14 +259,14 @@ class SqlStore(BaseStore):
             ValueError: A namespace, a limit, a TTL or an operator of a filter is invalid.
         """
         plan = self._plan(ops)
-        if self._index is not None and (plan.texts or plan.queries):
+        if self._index is not None:
             plan.vectors = self._index.embed(plan.texts, plan.queries)
         return self._run(plan)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Do as `batch`, in the store's thread."""
         plan = self._plan(ops)
-        if self._index is not None and (plan.texts or plan.queries):
+        if self._index is not None:
             plan.vectors = await self._index.aembed(plan.texts, plan.queries)
         return await self._core.worker.run(self._run, plan)
 
@@ -315,13 +309,10 @@ class SqlStore(BaseStore):
         self._core.must_fit(db)
         found, touched = self._answers(db, plan)
         new = [row for row in rows if len(row) > 2]
-        now = self._core.now()
-        for text, values in (
-            (_TOUCH, touched),
-            (_DELETE, [row for row in rows if len(row) == 2]),
-            (_DELETE_EXPIRED, [(*row[:2], now) for row in new]),
-            (_PUT, new),
-        ):
+        expired = [(*row[:2], row[3]) for row in new]
+        gone = [row for row in rows if len(row) == 2]
+        writes = ((_TOUCH, touched), (_DELETE, gone), (_DELETE_EXPIRED, expired), (_PUT, new))
+        for text, values in writes:
             if values:
                 db.executemany(text, values)
         return found
@@ -463,7 +454,7 @@ class _Reading:
         if touch and ttl is not None:
             until = self._now + ttl
             if until - expires >= min(_SOONEST, ttl / 120):
-                self.touched.append((until, rid, self._core.tenant))
+                self.touched.append((until, rid, self._core.tenant, expires))
         return {
             "namespace": _namespace(head),
             "key": bytes_text(key),

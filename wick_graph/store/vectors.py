@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from langgraph.store.base import (
     Embeddings,
@@ -46,6 +46,11 @@ class VectorIndex:
             raise ConfigError(f"index: embed cannot be used: {error}") from error
         self.dims: Final[int] = dims
         self._paths = _paths(config.get("fields") or ["$"])
+
+    @classmethod
+    def of(cls, config: IndexConfig | None) -> Self | None:
+        """Return the index of a configuration; None without one."""
+        return None if config is None else cls(config)
 
     def texts(self, op: PutOp) -> list[str]:
         """Return the texts of an item that are embedded; none if it is not indexed.
