@@ -291,7 +291,7 @@ class SqlStore(BaseStore):
         return plan
 
     def _run(self, plan: _Plan) -> list[Result]:
-        rows = [self._row(key, put, plan) for key, put in sorted(plan.puts.items())]
+        rows = [self._row(key, put, plan) for key, put in plan.puts.items()]
         if rows:
             return self._core.apply(None, lambda db: self._done(db, plan, rows))
         with self._core.reading() as db:
@@ -307,6 +307,8 @@ class SqlStore(BaseStore):
 
     def _done(self, db: Database, plan: _Plan, rows: Sequence[tuple[Any, ...]]) -> list[Result]:
         self._core.must_fit(db)
+        if self._core.dialect.locks and len(rows) > 1:
+            self._lock(db, sorted(plan.puts))
         found, touched = self._answers(db, plan)
         new = [row for row in rows if len(row) > 2]
         expired = [(*row[:2], row[3]) for row in new]
@@ -316,6 +318,12 @@ class SqlStore(BaseStore):
             if values:
                 db.executemany(text, values)
         return found
+
+    def _lock(self, db: Database, keys: Sequence[bytes]) -> None:
+        """Lock rows in the order that all processes take, so that no two wait for each other."""
+        for some in _parts(keys):
+            held = select(_m.rid).where(_m.tenant == self._core.tenant, _m.key.in_(some))
+            db.execute(*compiled(held.order_by(_m.key).with_for_update()))
 
     def _row(self, key: bytes, put: PutOp, plan: _Plan) -> tuple[Any, ...]:
         """Return a row as it is written; one without a body is deleted."""
