@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
             self.ends[space, name] = self.clock() + ttl * 60, ttl
 
     @rule(minutes=st.sampled_from([1, 5, 30]))
-    def wait(self, minutes: int) -> None:
+    def wait(self, minutes: float) -> None:
         self.clock.forward(minutes)
         for at, (end, _) in [*self.ends.items()]:
             if end <= self.clock():
@@ -147,14 +147,25 @@ class Machine(RuleBasedStateMachine):
         if hasattr(self, "store"):
             self.found((), {})
 
-    @rule(at=st.integers(0, 20), cut=st.booleans(), name=st.sampled_from(["n", "any", "x"]))
-    def search_for_something(self, at: int, cut: bool, name: str) -> None:
-        """Look for what an item has, or has in part."""
-        there = self.model.search((), limit=1_000)
-        value = there[at % len(there)].value.get(name) if there else None
-        if cut and isinstance(value, list | dict):
-            value = value[:-1] if isinstance(value, list) else dict([*value.items()][:-1])
-        self.found((), {name: value})
+    @rule()
+    def search_for_what_is_there(self) -> None:
+        """Look for what each item has, and has in part."""
+        for item in self.model.search((), limit=8):
+            for name, value in item.value.items():
+                wanted = [value]
+                if isinstance(value, list):
+                    wanted += [value[:-1], [*value, 0]]
+                elif isinstance(value, dict):
+                    wanted += [dict([*value.items()][:-1]), {**value, "z": None}]
+                for one in wanted:
+                    self.found((), {name: one})
+
+    @rule(at=st.integers(0, 9), value=VALUES)
+    def put_again_after_its_end(self, at: int, value: dict[str, Any]) -> None:
+        if self.ends:
+            place, (end, _) = [*self.ends.items()][at % len(self.ends)]
+            self.wait((end - self.clock()) / 60 + 1)
+            self.put(*place, value, None)
 
     def found(self, prefix: Any, wanted: dict[str, Any]) -> list[Any]:
         """Return what both find below a prefix."""
