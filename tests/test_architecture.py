@@ -531,6 +531,7 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
     ),
     "extra": ("store.postgres", "tools.mcp_transport"),
     "hook": (
+        "hooks.recall",
         "hooks.todolist",
         "hooks.tracing",
     ),

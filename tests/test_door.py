@@ -152,6 +152,7 @@ OWN = (
     "WRITER",
     "PATH",
     "RULES",
+    "LONG_TERM",
     "NOSTREAM",
     "NULL_TASK_ID",
     "STEP",

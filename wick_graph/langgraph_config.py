@@ -31,6 +31,8 @@ READ: Final = "__pregel_read"
 
 CHECKPOINTER: Final = "__pregel_checkpointer"
 
+RUNTIME: Final = "__pregel_runtime"
+
 PULL: Final = "__pregel_pull"
 
 PUSH: Final = "__pregel_push"
@@ -67,6 +69,9 @@ RESUMING: Final = "__pregel_resuming"
 
 RULES: Final = "__wick_rules"
 """Ours: the approval rules that a task inherits, with the thread that it comes from."""
+
+LONG_TERM: Final = "__wick_long_term"
+"""Ours: the long-term store of the agent that delegates a task, as LangGraph's `Runtime`."""
 
 Config = Mapping[str, Any]
 

@@ -17,7 +17,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from wick_graph.backends import LocalBackend, Rules
 from wick_graph.backends.docker import DockerBackend
-from wick_graph.backends.docker.backend import make_folder
 from wick_graph.backends.docker.engine import MISSING as DOCKER_MISSING
 from wick_graph.config import (
     AgentConfig,
@@ -25,7 +24,6 @@ from wick_graph.config import (
     McpServerConfig,
     code_folders,
     control_plane,
-    folder_of,
     held_in,
     load_config,
     memory_files,
@@ -49,15 +47,17 @@ from wick_graph.hooks.from_config import (
     close_checked,
     journal_of,
     output_of,
+    workdir_of,
 )
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.middleware import make, make_object, must_exist, must_hold_nothing, own_hook
 from wick_graph.models.resolve import ModelChoice, resolve_model
-from wick_graph.store import SqlSaver
+from wick_graph.store import SqlSaver, SqlStore
 from wick_graph.store.connection import STORES
 from wick_graph.store.encryption import check_keys
 from wick_graph.store.saver import dialect_of
 from wick_graph.store.sqlite import Sqlite, check_file_header
+from wick_graph.store.vectors import VectorIndex
 from wick_graph.subagents import Background, Subagent, delegation
 from wick_graph.subagents.background import Watcher
 from wick_graph.tools import FuncTool
@@ -289,13 +289,16 @@ def build_agent(
     hooks = hooks_of(agent_id, file) if hooks is None else hooks
     hooks = _with_background(hooks, config, agents)
     _check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
+    opened = store() if callable(store) else store  # a refused agent must not create a database
+    kept = file.long_term if isinstance(opened, SqlSaver) else None
     return Agent(
         agent_id,
         model,
         system_prompt=config.system_prompt,
         tools=tools,
         hooks=hooks,
-        store=store() if callable(store) else store,  # a refused agent must not create a database
+        store=opened,
+        long_term=None if kept is None else SqlStore.of(opened, **kept.options()),
         max_iterations=config.max_iterations,
         **output_of(agent_id, file),
         ttl=config.ttl if file.additions.ttl is None else STORES,
@@ -485,7 +488,7 @@ def hooks_of(
     more: list[Any] = []
     key: tuple[str | int, ...] = ("backend",)
     try:
-        workdir = _workdir(config, file.base_dir, to_look_at)
+        workdir = workdir_of(config, file.base_dir, to_look_at)
         backend = backend_of(config, workdir, rules, inside=inside)
         for name, index, entry in _named_hooks(config):
             key = (name, index)
@@ -582,17 +585,6 @@ def _check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> N
         raise file.error(key, f"there is no tool {rule}; did you mean {near}?")
 
 
-def _workdir(config: AgentConfig, base_dir: Path, to_look_at: bool) -> Path:
-    backend = config.backend
-    if backend is None:
-        return base_dir
-    workdir = folder_of(backend, base_dir)
-    if to_look_at and not workdir.is_dir():
-        return base_dir.absolute()  # nothing is read from it
-    make_folder(workdir)
-    return workdir
-
-
 def outline(agent_id: str, file: AgentsFile) -> Agent:
     """Make an agent for inspection: its graph and hooks are real, its model never answers.
 
@@ -687,6 +679,9 @@ def check_agents(
             check_file_header(dialect.path)
     with faults.at("store_keys"):
         check_keys(file.keys_source)
+    with faults.at("long_term", "index"):
+        if file.long_term is not None:
+            VectorIndex.of(file.long_term.options()["index"])
     wanted = [*(file.agents if ids is None else ids)]
     models: dict[str, ModelChoice] = {}
     given = resolve_model(model, base_dir=file.base_dir) if isinstance(model, str) else model
@@ -791,6 +786,8 @@ def _check_names(agent_id: str, file: AgentsFile, faults: _Faults) -> None:
         if getattr(config, block) is not None and config.backend is None:
             text = "needs a backend, which reads its files; add backend: {type: local}"
             faults.add((*key, block), text)
+    if config.recall and file.long_term is None:
+        faults.add((*key, "recall"), "needs the long-term store; add long_term: {} to the file")
     if config.mcp_servers and find_spec("mcp") is None:
         faults.add((*key, "mcp_servers"), MCP_MISSING)
     if config.backend is not None and config.backend.type == "docker" and not find_spec("docker"):

@@ -79,7 +79,7 @@ def test_the_least_file_has_the_defaults() -> None:
     assert agent.model_dump() == {
         "name": "a", "model": "auto", "system_prompt": "", "tools": (), "backend": None,
         "approvals": {}, "search": None,
-        "skills": None, "memory": None, "context_window": None, "max_iterations": 25,
+        "skills": None, "memory": None, "recall": (), "context_window": None, "max_iterations": 25,
         "protect": (), "writable": (),
         "ttl": 3600.0, "max_tokens": None, "temperature": None, "tool_timeout": 300.0,
         "budget": None, "journal": "steps", "deadline": None, "retention": None,

@@ -104,7 +104,7 @@ DURABLE: Final = (
         "plain-messages-are-locked-in",
         "A store that holds plain messages is not marked as encrypted.",
         ("test_a_store_that_holds_messages_is_not_marked_as_encrypted",),
-        ("_is_used", "(threads, inbox, outbox, facts)", "(threads,)"),
+        ("_is_used", "(threads, inbox, outbox, facts, memories)", "(threads,)"),
     ),
     mutant(
         "innocent-is-charged",

@@ -8,6 +8,30 @@ from tests.mutants.patches import mutant
 
 GUARDED: Final = (
     mutant(
+        "memories-of-all-tenants",
+        "A namespace never leads to items of another tenant.",
+        ("test_store_memories::test_tenants_do_not_see_each_other[sqlite]",),
+        ("SqlStore.from_url", "dialect, tenant=tenant,", 'dialect, tenant="local",'),
+    ),
+    mutant(
+        "expired-items-are-returned",
+        "An expired item is never returned.",
+        ("test_an_expired_item_is_never_returned_and_a_sweep_deletes_it[sqlite]",),
+        ("_live", '_m.expires > _b("n")', '_m.expires <= _b("n")'),
+    ),
+    mutant(
+        "a-read-shortens-a-new-item",
+        "A read changes no item that was put again meanwhile.",
+        ("test_a_read_shortens_no_item_that_was_put_again_meanwhile[sqlite]",),
+        ("_TOUCH", '_m.expires == _b("o")', '_b("o") == _b("o")'),
+    ),
+    mutant(
+        "notes-of-nobody",
+        "Without the fact that names their owner, no notes are read or written.",
+        ("test_nobody_gets_the_notes_of_nobody",),
+        ("_value", 'or value == ""', "and False"),
+    ),
+    mutant(
         "approval-hash-ignored",
         "A decision is for the call that was shown.",
         ("test_a_decision_is_bound_to_the_call_that_was_shown",),

@@ -22,6 +22,7 @@ from wick_graph.errors import ConfigError, StorageError
 from wick_graph.hooks import ApprovalHook, FilesystemHook
 from wick_graph.server import ServerOptions
 from wick_graph.service.service import Service
+from wick_graph.store import SqlStore
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.tools.builtin_tools import builtin
@@ -217,6 +218,9 @@ def refused() -> dict[str, Any]:
         "register tools before it starts": late,
         "leave store= of the agent loud out": lambda: Server(made(store=False)).start(),
         "would share the files of the agent loud": lambda: Server(with_files()).start(),
+        "would share the long-term store of the agent loud": lambda: Server(
+            made(long_term=SqlStore.from_url("sqlite://"))
+        ).start(),
         "would share the sub-agents of the agent boss": lambda: Server(above()).start(),
         "has an open store; pass the URL": lambda: Server(
             made(store=SqlSaver.from_url("sqlite://"))

@@ -13,8 +13,9 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date
 from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -35,10 +36,10 @@ from wick_graph.exports.wickrun import open_wickrun, write_wickrun
 from wick_graph.hooks import ApprovalHook, Approve
 from wick_graph.journal import Journal
 from wick_graph.models import ModelChoice, RetryPolicy
-from wick_graph.store import SqlSaver
+from wick_graph.store import SqlSaver, SqlStore
 from wick_graph.store.mailbox import Draft
 from wick_graph.store.maintenance import export_thread
-from wick_graph.store.schema import calls
+from wick_graph.store.schema import calls, memories
 from wick_graph.store.statements import compiled
 from wick_graph.testing import ScriptedModel, call, rate_limit
 
@@ -117,6 +118,24 @@ def fill_mailbox(saver: SqlSaver) -> None:
     box.note_alive({"channels": ["telegram"]})
 
 
+def embedded(texts: Sequence[str]) -> list[list[float]]:
+    """Return vectors of texts: how often each has some letters."""
+    return [[float(text.count(letter)) for letter in "abcd"] for text in texts]
+
+
+def fill_memories(saver: SqlSaver) -> None:
+    """Remember items of every kind: of several namespaces, with vectors, with a TTL."""
+    index: Any = {"embed": embedded, "dims": 4, "fields": ["text", "more[*]"]}
+    store = SqlStore.of(saver, index=index)
+    text = f"{CANARY} a\x00\ud800"
+    store.put(("users", "ä"), "one", {"text": text, "more": ["b", "c"], "at": date(2026, 1, 2)})
+    store.put(
+        ("users", "ä", "notes"), "k\x00\ud800", {"n": [1, 2.5, None, 2**70, (1,)]}, index=False
+    )
+    store.put(("users",), "with a ttl", {"text": text}, ttl=90)
+    store.put(("users", "ä"), "one", {"text": f"{text} again", "more": []})
+
+
 class _Breaks(BaseHook):
     """Fails on its way to the model."""
 
@@ -183,7 +202,34 @@ def content(saver: SqlSaver) -> dict[str, Any]:
         "facts": data(box.facts("")),
     }
     held = {info.thread_id: _thread(saver, info) for info in found}
-    return {**held, "(mailbox)": mail} if any(mail.values()) else held
+    items = _memories(saver)
+    return {
+        **held,
+        **({"(mailbox)": mail} if any(mail.values()) else {}),
+        **({"(memories)": items} if items else {}),
+    }
+
+
+def _memories(saver: SqlSaver) -> list[Any]:
+    """Tell the rows of the long-term store, expired ones too."""
+    core, told = saver._core, []
+    query = memories.select().order_by(memories.c.rid)
+    with core.reading() as db:
+        rows = [
+            dict(zip(memories.c.keys(), row, strict=True)) for row in db.execute(*compiled(query))
+        ]
+    for row in rows:
+        tenant, key = bytes(row["tenant"]), bytes(row["key"])
+        body = core.sealing.open(bytes(row["body"]), tenant, key, "memories")
+        vectors = row["vectors"] and core.sealing.open(
+            bytes(row["vectors"]), tenant, key, "vectors"
+        )
+        times = {name: row[name] for name in ("created", "updated", "ttl", "expires")}
+        value = saver.serde.unpack(body)
+        told.append(
+            data({**times, "key": key, "value": value, "vectors": vectors and vectors.hex()})
+        )
+    return told
 
 
 _IN = {"key": "key", "chat": "chat", "state": "state", "tries": "tries", "received": "at"}
@@ -274,6 +320,7 @@ OPENED: dict[str, Opener] = {
     "journal.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "moments.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "mailbox.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
+    "memories.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "encrypted.db": lambda path: SqlSaver.from_url(f"sqlite:///{path}", keys=KEYS),
     "a.thread": lambda path: SqlSaver.from_url(f"sqlite:///{path}"),
     "a.wickrun": _wickrun,
@@ -310,6 +357,9 @@ def _write(folder: Path) -> None:
         with OPENED["encrypted.db"](here / "encrypted.db") as saver:
             fill(saver, "a", "b")
             fill_mailbox(saver)
+            fill_memories(saver)
+        with OPENED["memories.db"](here / "memories.db") as saver:
+            fill_memories(saver)
         with OPENED["mailbox.db"](here / "mailbox.db") as saver:
             fill_mailbox(saver)
         for name, opened in OPENED.items():

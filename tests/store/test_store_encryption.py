@@ -410,7 +410,7 @@ def test_what_an_earlier_release_wrote_is_read() -> None:
     assert own.unseal(bytes.fromhex(ROW), "a row", 3, None, b"x") == b"hello"
     assert own.mark(bytes(16)).hex() == "7a7d20261183571d28bbff48f8b1766f"
     assert own.unmark(own.mark(b"0123456789abcdef")) == b"0123456789abcdef"
-    assert store.open_text(bytes.fromhex(TITLE), b"local", b"a", "title") == "t"
+    assert store.open(bytes.fromhex(TITLE), b"local", b"a", "title") == b"t"
 
 
 def test_the_same_content_never_looks_the_same() -> None:

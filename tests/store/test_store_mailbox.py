@@ -242,7 +242,7 @@ def test_a_rotation_that_was_cut_off_is_done_again(
         fill(saver.mailbox)
     with SqlSaver.from_url(url, keys=KEYS) as saver:
         with monkeypatch.context() as patched:
-            patched.setattr(maintained, "_TEXTS", maintained._TEXTS[:4])  # not the facts
+            patched.setattr(maintained, "SEALED", maintained.SEALED[:4])  # not the facts
             patched.setattr(maintained, "_mark", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 rotate(saver)

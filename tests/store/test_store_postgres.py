@@ -531,7 +531,9 @@ def test_a_setting_sets_the_clock_of_every_process(url: str) -> None:
 
 # --- schema 1 -------------------------------------------------------------------------------------
 
+BACK_TO_SCHEMA_3 = ("DROP TABLE memories", "UPDATE wick_meta SET version = 3")
 BACK_TO_SCHEMA_2 = (
+    *BACK_TO_SCHEMA_3,
     *("DROP TABLE inbox", "DROP TABLE outbox", "DROP TABLE facts"),
     "UPDATE wick_meta SET version = 2",
 )

@@ -28,6 +28,7 @@ from wick_graph.store.schema import (
     facts,
     inbox,
     items,
+    memories,
     metadata,
     moments,
     names,
@@ -46,7 +47,7 @@ _PLACES = (1 << LANE_BITS) - 1
 
 def assert_no_orphans(saver: SqlSaver) -> None:
     """Check every table that refers to rows of another one."""
-    of_no_thread = {tokens, clock, inbox, outbox, facts}
+    of_no_thread = {tokens, clock, inbox, outbox, facts, memories}
     checked = {*OWNED, moments, events, digests, items, names, threads, *of_no_thread}
     assert checked == {*metadata.tables.values()}, "a table that nobody checks"
     with saver._core.reading() as db:

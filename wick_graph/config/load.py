@@ -20,7 +20,9 @@ from wick_graph.config.schema import (
     BackendConfig,
     BudgetConfig,
     ContextConfig,
+    IndexConfig,
     JournalConfig,
+    LongTermConfig,
     McpServerConfig,
     MemoryConfig,
     MiddlewareConfig,
@@ -58,6 +60,8 @@ _BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
     "backend": BackendConfig,
     "skills": SkillsConfig,
     "memory": MemoryConfig,
+    "long_term": LongTermConfig,
+    "index": IndexConfig,
     "hooks": OwnCode,
     "middleware": MiddlewareConfig,
     "mcp_servers": McpServerConfig,
@@ -168,7 +172,7 @@ def _block(parent: KeyPath) -> type[BaseModel]:
 _MOST_COPIES: Final = 200_000
 """Most values in `defaults:`, counted once for each agent: a small file stays small in memory."""
 
-_OF_FILE: Final = ("store", "store_keys", "callbacks", "limits")
+_OF_FILE: Final = ("store", "store_keys", "long_term", "callbacks", "limits")
 """Keys that belong to the file even if the file is one agent."""
 
 

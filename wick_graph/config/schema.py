@@ -1,7 +1,8 @@
 """The models of a configuration: strict and frozen; an unknown key is an error.
 
-    AgentsFile            store, callbacks, limits, defaults, agents
+    AgentsFile            store, long_term, callbacks, limits, defaults, agents
     ├── LimitsConfig      `limits:`, the quota of each tenant of a server
+    ├── LongTermConfig    `long_term:`, with IndexConfig
     └── AgentConfig       one agent
         ├── ModelConfig   `model:` as a block, with fallbacks (ModelTarget)
         ├── BackendConfig
@@ -254,6 +255,32 @@ class MemoryConfig(Block):
     """The files, in the order of the prompt; a relative path starts at the backend's folder."""
 
 
+class IndexConfig(Block):
+    """How items of the long-term store are found by their meaning."""
+
+    embed: Text
+    """The model that makes vectors of texts, such as `openai:text-embedding-3-small`."""
+    dims: Annotated[int, Field(ge=1)]
+    """Numbers in each vector, as the model gives them."""
+    fields: Texts = ("text",)
+    """The fields with the texts, as paths such as `text` or `notes[*].text`; `$` is the whole."""
+
+
+class LongTermConfig(Block):
+    """What outlives threads: a store in the file's database, for all agents."""
+
+    ttl: Duration = None
+    """Seconds without a read or a write after which an item may be removed; None is never."""
+    index: IndexConfig | None = None
+    """Search by meaning; without it, notes are found by their words."""
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments `index` and `ttl` of a `SqlStore`."""
+        minutes = None if self.ttl is None else self.ttl / 60
+        index = None if self.index is None else self.index.model_dump()
+        return {"index": index, "ttl": {"default_ttl": minutes}}
+
+
 class BudgetConfig(Block):
     """What a run or a thread may spend; at the limit, the run ends with a text that says so."""
 
@@ -338,6 +365,9 @@ class AgentConfig(Block):
     backend: BackendConfig | None = None
     skills: SkillsConfig | None = None
     memory: MemoryConfig | None = None
+    recall: Texts = ()
+    """Namespace of the notes that the tools `remember` and `recall` keep in the long-term store,
+    with facts of the conversation: `[users, "{sender_id}"]`. Without it there are no such tools."""
     protect: Texts = ()
     """Names and patterns of files that other programs run or obey, besides the known ones. File
     tools ask before they change one, and sandboxes show them to commands as read-only."""
@@ -479,6 +509,8 @@ class AgentsFile(Block):
     """Database URL as written; `store_url` is the one to open."""
     store_keys: Annotated[Text, AfterValidator(check_keys)] | None = None
     """Where the store's encryption keys are: `file:PATH`, or `env:NAME`."""
+    long_term: LongTermConfig | None = None
+    """The long-term store; without it, agents have none."""
     callbacks: CallbacksConfig = Field(default_factory=CallbacksConfig)
     """Where HTTP tools registered with the server may be."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
@@ -715,7 +747,9 @@ def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
         "anyOf": [{"$ref": defaults["$ref"]}, empty],
         "description": defaults.get("description", ""),
     }
-    of_file = {key: file["properties"][key] for key in ("store", "store_keys", "limits")}
+    of_file = {
+        key: file["properties"][key] for key in ("store", "store_keys", "long_term", "limits")
+    }
     single = {**agent, "properties": {**agent["properties"], **of_file}}
     single["description"] = "One agent that is a whole file."
     return {

@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, overload
 
 from langchain_core.runnables import Runnable
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.store.base import BaseStore
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from wick_graph.backends import Rules
@@ -86,6 +87,7 @@ class AgentOptions(TypedDict, total=False):
     context_subject: str
     state_schema: type | None
     handoffs: Mapping[str, Handoff] | None
+    long_term: BaseStore | None
 
 
 class Agent(ChainStep, Generic[OutputT, ContextT]):
@@ -100,6 +102,8 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
             `description`, `parameters` and `execute`.
         hooks: Outermost first.
         store: A SQLAlchemy URL, any LangGraph checkpointer, None for memory, False for no store.
+        long_term: LangGraph's store for what outlives threads, such as a `SqlStore`: tools reach
+            it by `ToolRuntime.store` and `get_store()`. Sub-agents without one use it too.
         max_iterations: Model calls in one run.
         ttl: How long an idle thread is kept: seconds, `30m`, `7d`, or `never`. By default the
             store decides, possibly by thread namespace.
@@ -200,6 +204,7 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
         tools: Sequence[Any] = (),
         hooks: Sequence[Any] = (),
         store: str | BaseCheckpointSaver[Any] | bool | None = None,
+        long_term: BaseStore | None = None,
         max_iterations: int = MAX_ITERATIONS,
         ttl: str | float | None = STORES,
         tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS,
@@ -238,6 +243,7 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
             output=Output.of(output_type, output_retries),
             context=ContextSchema.of(context_schema, context_subject),
             state=own,
+            long_term=long_term,
         )
         self.handoffs: Mapping[str, Handoff] = {**(handoffs or {})}
         """The agents that can take over, by the names that the models see."""
@@ -503,7 +509,9 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
         Name it in a `langgraph.json`. Without the agent's store there is no ledger of tool calls:
         a call that was running when the process died may run twice.
         """
-        return self.graph_over(None)
+        graph = build_graph(replace(self.spec, long_term=None))
+        graph.ttl = self._ttl
+        return graph
 
     def cancel(self, thread_id: str) -> bool:
         """Cancel the running run of a thread, in any process; return False if there is none.

@@ -299,7 +299,7 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
         "model", Router("route", route, spec), {TOOLS: "tools", END_LABEL: END}
     )
     graph.add_edge("tools", "modify_request")
-    compiled = graph.compile(checkpointer=saver, name=spec.name)
+    compiled = graph.compile(checkpointer=saver, store=spec.long_term, name=spec.name)
     for name in graph.nodes:
         untrace(compiled.nodes[name])
     for name, channel in compiled.channels.items():

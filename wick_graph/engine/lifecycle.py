@@ -236,7 +236,9 @@ def prepare(
     if spec.context is not None or run.context is not None:
         kwargs = {**kwargs, "context": run.with_context(spec, kwargs.get("context"))}
     supplied = {k: v for k, v in limits(spec).items() if k not in own}
-    live = {langgraph_config.RUN: run, langgraph_config.WRITER: run.writer}
+    live: dict[str, Any] = {langgraph_config.RUN: run, langgraph_config.WRITER: run.writer}
+    if graph.store is None and langgraph_config.LONG_TERM in given:
+        live[langgraph_config.RUNTIME] = given[langgraph_config.LONG_TERM]
     made = langgraph_config.with_configurable({**supplied, **(config or {})}, **live)
     if "run_id" not in (made.get("metadata") or {}):
         made = langgraph_config.with_metadata(made, run_id=run.run_id)

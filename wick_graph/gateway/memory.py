@@ -7,8 +7,7 @@ import json
 import os
 import re
 import time
-import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import islice
@@ -20,13 +19,13 @@ from wick_graph.config.gateway import Memory
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.gateway.schedule import zone_of
+from wick_graph.hooks.memory import must_be_no_secret
 from wick_graph.hooks.prompt_files import cut_visibly, is_missing
 from wick_graph.machine import lock
 from wick_graph.messages.content import clean_text, visible
 from wick_graph.store.mailbox import hashed
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
-from wick_graph.tracing import audit
 
 # --- The store: MEMORY.md and one file a day, below one folder.
 
@@ -60,8 +59,6 @@ _MOST_CALLS: Final = 200
 _MOST_FOUND: Final = 50
 
 _DIGIT: Final = "[0-9]"
-
-_ESCAPE: Final = re.compile(r"\\u\{[0-9a-f]+\}")
 
 
 class MemoryStore:
@@ -124,7 +121,7 @@ class MemoryStore:
 
         def with_note(had: bytes) -> bytes:
             end = had[-MAX_NOTE:].decode("utf-8", "replace")
-            _must_be_no_secret(f"{end}\n{note}", known=REDACTOR.found(end))
+            must_be_no_secret(f"{end}\n{note}", known=REDACTOR.found(end))
             new = (had or f"# {day}\n".encode()) + f"\n{note}".encode()
             if len(new) > MAX_FILE:
                 raise ToolError(
@@ -160,7 +157,7 @@ class MemoryStore:
         made = visible(clean_text(text)).strip("\r\n")
         if (size := len(made.encode())) > limit:
             raise ToolError(f"the text has {size:,} bytes, more than {limit:,}; shorten it")
-        _must_be_no_secret(made)
+        must_be_no_secret(made)
         return made
 
     def _write(
@@ -198,17 +195,6 @@ class MemoryStore:
                     os.close(folder)
         except OSError as error:
             raise ToolError(f"the memory cannot be written: {error.strerror}") from error
-
-
-def _must_be_no_secret(text: str, known: Collection[str] = ()) -> None:
-    plain = unicodedata.normalize("NFKC", _ESCAPE.sub("", text))
-    kinds = {*REDACTOR.found(text), *REDACTOR.found(plain)}.difference(known)
-    if kinds:
-        audit("memory.secret_refused", kinds=sorted(kinds))
-        raise ToolError(
-            f"this looks like a secret ({', '.join(sorted(kinds))}), which memory must not hold; "
-            "leave it out"
-        )
 
 
 def _file_of(day: date) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Verdict,
         in_place,
     )
+    from wick_graph.hooks.recall import Recall
     from wick_graph.hooks.skills import LazySkillsHook, SkillsHook
     from wick_graph.hooks.summarization import SummarizationHook
     from wick_graph.hooks.todolist import TodoListHook
@@ -48,6 +49,7 @@ __all__ = [
     "MemoryHook",
     "ModelCallNext",
     "OutputGuardrail",
+    "Recall",
     "Reject",
     "Respond",
     "SkillsHook",
@@ -81,6 +83,7 @@ if not TYPE_CHECKING:
                 "Verdict",
                 "in_place",
             ),
+            "wick_graph.hooks.recall": ("Recall",),
             "wick_graph.hooks.skills": ("LazySkillsHook", "SkillsHook"),
             "wick_graph.hooks.summarization": ("SummarizationHook",),
             "wick_graph.hooks.todolist": ("TodoListHook",),

@@ -35,6 +35,7 @@ from wick_graph.hooks.budget import Budget, BudgetHook
 from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.hooks.memory import MemoryHook
 from wick_graph.hooks.protocol import BaseHook
+from wick_graph.hooks.recall import Recall
 from wick_graph.hooks.skills import LazySkillsHook, SkillsHook
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.hooks.todolist import TodoListHook
@@ -46,8 +47,8 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
     """List an agent's hooks, outermost first.
 
     Every agent has `tracing`, `todolist` and `summarization`. Rules enable `approvals`, a backend
-    enables `filesystem`, a backend with their paths enables `skills` and `memory`, and a budget
-    enables `budget`, the innermost hook.
+    enables `filesystem`, a backend with their paths enables `skills` and `memory`, a namespace
+    enables `recall`, and a budget enables `budget`, the innermost hook.
 
     Raises:
         ConfigError: The budget is in dollars and there are no prices.
@@ -66,6 +67,8 @@ def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[Bas
             hooks.append(kind(backend, config.skills.paths))
         if config.memory is not None and config.memory.paths:
             hooks.append(MemoryHook(backend, config.memory.paths, redactor=redactor))
+    if config.recall:
+        hooks.append(Recall(config.recall, redactor=redactor))
     hooks.append(SummarizationHook())  # the window is the model's, as configured
     if config.budget is not None:
         hooks.append(BudgetHook(budget_of(config.budget)))
@@ -99,6 +102,18 @@ def backend_of(
     execute = None if backend.execute == "off" else backend.execute
     readable = tuple(str(workdir / folder) for folder in backend.readable)
     return LocalBackend(workdir, execute=execute, readable=readable, extra_roots=extra, rules=rules)
+
+
+def workdir_of(config: AgentConfig, base_dir: Path, to_look_at: bool) -> Path:
+    """Return the folder of an agent's backend, made if it is missing and the agent shall run."""
+    backend = config.backend
+    if backend is None:
+        return base_dir
+    workdir = folder_of(backend, base_dir)
+    if to_look_at and not workdir.is_dir():
+        return base_dir.absolute()  # nothing is read from it
+    make_folder(workdir)
+    return workdir
 
 
 def docker_backend(

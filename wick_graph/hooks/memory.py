@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from wick_graph.backends import FileSystem
@@ -40,6 +42,9 @@ Guidelines for agent memory:
 - Keep entries concise and organized"""
 
 _PATH_ARGUMENTS: Final = ("path", "file_path")
+
+_ESCAPE: Final = re.compile(r"\\u\{[0-9a-f]+\}")
+"""How `visible` shows a hidden character."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -113,6 +118,24 @@ class MemoryHook(BaseHook):
         )
         error = f"this looks like a secret ({what}), which memory must not hold; leave it out"
         return ToolResult(tool_call_id=call.id, name=call.name, output="", error=error)
+
+
+def must_be_no_secret(
+    text: str, redactor: Redactor = REDACTOR, known: Collection[str] = ()
+) -> None:
+    """Refuse a text for a memory if it has a secret, of another kind than the known ones.
+
+    Raises:
+        ToolError: It has one; the text never quotes it.
+    """
+    plain = unicodedata.normalize("NFKC", _ESCAPE.sub("", text))
+    kinds = {*redactor.found(text), *redactor.found(plain)}.difference(known)
+    if kinds:
+        audit("memory.secret_refused", kinds=sorted(kinds))
+        raise ToolError(
+            f"this looks like a secret ({', '.join(sorted(kinds))}), which memory must not hold; "
+            "leave it out"
+        )
 
 
 def section(files: Mapping[str, str], redactor: Redactor = REDACTOR) -> str:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, Protocol
 
 from langchain_core.messages import BaseMessage, ToolMessage
+from langgraph.store.base import BaseStore
 
 from wick_graph import langgraph_config
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
@@ -73,6 +74,8 @@ class AgentSpec:
     """The channels of its own."""
     parts: Mapping[str, AgentSpec] = field(default_factory=dict, repr=False)
     """Of an agent with handoffs: this agent with the prompt, tools and model of each other."""
+    long_term: BaseStore | None = field(default=None, repr=False, compare=False)
+    """LangGraph's store for what outlives threads."""
     guest: bool = False
     """The graph is the user's own: the engine records nothing of it, and adds no messages."""
     output: Output | None = None

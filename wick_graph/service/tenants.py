@@ -698,6 +698,8 @@ def shared_by(agent: Agent) -> str:
         return next((part for part in ("store", "cache") if getattr(agent.source, part)), "")
     if any(map(has_files, agent.hooks)):
         return "files"
+    if agent.spec.long_term is not None:
+        return "long-term store"
     tools = [*agent.tools, *(one for other in agent.handoffs.values() for one in other.agent.tools)]
     below = any(isinstance(tool, FuncTool) and tool.agents for tool in tools)
     if below or any(isinstance(hook, Background) for hook in agent.hooks):

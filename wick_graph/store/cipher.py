@@ -46,7 +46,11 @@ _LEAST: Final = _START + _TAG
 _KEPT: Final = 512
 """The most threads with keys in memory."""
 
-_OF_THREADS: Final = ("title", "last_error")
+_TABLE_OF: Final[dict[row_format.Context, str]] = {
+    **dict.fromkeys(("title", "last_error"), "threads"),
+    "vectors": "memories",
+}
+"""The tables of the columns that are not named after theirs."""
 
 _STORE: Final = b"wick_graph store"
 
@@ -114,14 +118,14 @@ class Encrypted:
     def _texts(self) -> Seals:
         return self.of(NOBODY, b"", b"")
 
-    def close_text(self, text: str, *context: row_format.Context) -> bytes:
-        """Encrypt a text for a row of `threads` or of the mailbox."""
-        return self._texts.seal(row_format.text_bytes(text), *context)
+    def close(self, data: bytes, *context: row_format.Context) -> bytes:
+        """Encrypt a column of `threads` or of a table of no thread."""
+        return self._texts.seal(data, *context)
 
-    def open_text(self, data: bytes, *context: row_format.Context) -> str:
-        """Undo `close_text`."""
-        table = "threads" if context[-1] in _OF_THREADS else context[-1]
-        return row_format.bytes_text(self._texts.unseal(data, f"table {table!s}", *context))
+    def open(self, data: bytes, *context: row_format.Context) -> bytes:
+        """Undo `close`."""
+        table = _TABLE_OF.get(context[-1], context[-1])
+        return self._texts.unseal(data, f"table {table!s}", *context)
 
 
 class _Thread:

@@ -283,16 +283,20 @@ class StoreConnection(Transactions):
 
     def close_text(self, text: str | None, key: bytes, column: str) -> bytes | None:
         """Encode a text for the row of a thread; None stays None."""
-        return None if text is None else self.sealing.close_text(text, self.tenant, key, column)
+        if text is None:
+            return None
+        return self.sealing.close(text_bytes(text), self.tenant, key, column)
 
     def open_text(self, data: bytes | None, key: bytes, column: str) -> str | None:
         """Undo `close_text`."""
-        return None if data is None else self.sealing.open_text(data, self.tenant, key, column)
+        if data is None:
+            return None
+        return bytes_text(self.sealing.open(data, self.tenant, key, column))
 
     def apply(
-        self, thread_id: str, work: Callable[[Database], T], *, regardless: bool = False
+        self, thread_id: str | None, work: Callable[[Database], T], *, regardless: bool = False
     ) -> T:
-        """Write to a thread, and retry errors that may pass; `work` must be safe to repeat.
+        """Write to a thread, or to none, and retry errors that may pass; `work` must repeat safely.
 
         Raises:
             StorageError: As in `writing`.

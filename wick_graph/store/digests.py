@@ -382,6 +382,22 @@ def to_schema_3(db: Database) -> None:
     db.execute("CREATE INDEX outbox_turn ON outbox (turn)")
 
 
+def to_schema_4(db: Database) -> None:
+    """Add the table of the long-term store."""
+    is_sqlite = isinstance(db, sqlite3.Connection)
+    key, blob = (
+        ("INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT", "BLOB")
+        if is_sqlite
+        else ("BIGSERIAL NOT NULL PRIMARY KEY", "BYTEA")
+    )
+    db.execute(
+        f"CREATE TABLE memories (rid {key}, tenant {blob} NOT NULL, key {blob} NOT NULL, "
+        "created FLOAT NOT NULL, updated FLOAT NOT NULL, ttl FLOAT, expires FLOAT, "
+        f"body {blob} NOT NULL, vectors {blob}, checksum BIGINT, UNIQUE (tenant, key))"
+    )
+    db.execute("CREATE INDEX memories_expires ON memories (tenant, expires)")
+
+
 def _add_checksums(db: Database, table: str, columns: Sequence[str]) -> None:
     key = "thread" if table == "leases" else "id" if table == "threads" else "rid"
     found = db.execute(f"SELECT {key}, {', '.join(columns)} FROM {table}").fetchall()
@@ -431,7 +447,7 @@ def _rows(db: Database, table: str, columns: Sequence[str]) -> Iterable[Any]:
 
 Migration = Callable[[Database], None]
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2, to_schema_3)
+MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2, to_schema_3, to_schema_4)
 """The step at index 0 leads from schema 1 to schema 2, and so on; never change a released step."""
 
 

@@ -20,7 +20,7 @@ from wick_graph.machine import user_id
 from wick_graph.store import row_format, statements
 from wick_graph.store.dialect import Database, Dialect, Now
 from wick_graph.store.row_format import PLAIN, Seals
-from wick_graph.store.schema import facts, inbox, outbox, threads
+from wick_graph.store.schema import facts, inbox, memories, outbox, threads
 from wick_graph.store.statements import compiled
 
 # --- The keys of an encrypted store: their sources and ids.
@@ -222,11 +222,11 @@ class Sealing(Protocol):
     def of(self, thread: int, tenant: bytes, key: bytes) -> Seals:
         """Return how a thread's rows are sealed, by its number, tenant and id."""
 
-    def close_text(self, text: str, *context: row_format.Context) -> bytes:
-        """Encode a text for a row of `threads` or of the mailbox; a table or column comes last."""
+    def close(self, data: bytes, *context: row_format.Context) -> bytes:
+        """Seal a column of `threads` or of a table of no thread; a table or column comes last."""
 
-    def open_text(self, data: bytes, *context: row_format.Context) -> str:
-        """Undo `close_text`; raise StorageError if the text was tampered with."""
+    def open(self, data: bytes, *context: row_format.Context) -> bytes:
+        """Undo `close`; raise StorageError if the data was tampered with."""
 
 
 class Plain:
@@ -238,13 +238,15 @@ class Plain:
         """Return the plain form."""
         return PLAIN
 
-    def close_text(self, text: str, *context: row_format.Context) -> bytes:
-        """Encode a text as it is."""
-        return row_format.text_bytes(text)
+    def close(self, data: bytes, *context: row_format.Context) -> bytes:
+        """Return the data as it is."""
+        if (why := row_format.too_large(data)) is not None:
+            raise StorageError(why)
+        return data
 
-    def open_text(self, data: bytes, *context: row_format.Context) -> str:
-        """Decode a text."""
-        return row_format.bytes_text(data)
+    def open(self, data: bytes, *context: row_format.Context) -> bytes:
+        """Return the data."""
+        return bytes(data)
 
 
 def check_keys(keys: Keys | str | None) -> Keys | None:
@@ -337,7 +339,8 @@ def _mark(db: Database, dialect: Dialect, now: Now, keys: Keys) -> bytes | None:
 
 
 def _is_used(db: Database) -> bool:
-    rows = (select(next(iter(table.c))).limit(1) for table in (threads, inbox, outbox, facts))
+    tables = (threads, inbox, outbox, facts, memories)
+    rows = (select(next(iter(table.c))).limit(1) for table in tables)
     return any(db.execute(*compiled(row)).fetchone() is not None for row in rows)
 
 

@@ -30,6 +30,7 @@ from wick_graph.store.schema import (
     facts,
     inbox,
     items,
+    memories,
     metadata,
     outbox,
     threads,
@@ -38,7 +39,7 @@ from wick_graph.store.schema import (
 )
 from wick_graph.store.sqlite import Sqlite
 from wick_graph.store.statements import checked, checked_columns, compiled
-from wick_graph.store.verify import Finding, Progress, Report, ThreadRows, same_checksum
+from wick_graph.store.verify import SEALED, Finding, Progress, Report, ThreadRows, same_checksum
 
 # --- Files of threads from elsewhere: checked before they are opened as a store.
 
@@ -244,7 +245,7 @@ def repair(
     return made
 
 
-_OF_NO_THREAD: Final = (tokens, inbox, outbox, facts)
+_OF_NO_THREAD: Final = (tokens, inbox, outbox, facts, memories)
 
 
 def _empty(url: str, keys: Keys | str | None) -> StoreConnection:
@@ -279,12 +280,14 @@ def _without_threads(core: StoreConnection, target: StoreConnection, made: Repai
 def _sealed(
     core: StoreConnection, target: StoreConnection, table: Table, row: dict[str, Any]
 ) -> dict[str, Any]:
-    """Seal a row's body for another store, which may have another secret."""
-    if "body" not in row:
-        return row
-    context = (bytes(row["tenant"]), bytes(row["key"]), table.name)
-    text = core.sealing.open_text(bytes(row["body"]), *context)
-    return {**row, "body": target.sealing.close_text(text, *context)}
+    """Seal a row for another store, which may have another secret."""
+    made = dict(row)
+    for of, key, column, label in SEALED:
+        if of is table and row[column.name] is not None:
+            context = (bytes(row["tenant"]), bytes(row[key.name]), label)
+            data = core.sealing.open(bytes(row[column.name]), *context)
+            made[column.name] = target.sealing.close(data, *context)
+    return made
 
 
 def _thread(
@@ -402,7 +405,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-_SINCE: Final = {"digests": 2, "clock": 2, "inbox": 3, "outbox": 3, "facts": 3}
+_SINCE: Final = {"digests": 2, "clock": 2, "inbox": 3, "outbox": 3, "facts": 3, "memories": 4}
 """The schemas that brought tables; the others have been there from the first."""
 
 

@@ -28,7 +28,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 LANE_BITS: Final = 32
 """An item's key is `lane << LANE_BITS | place`."""
@@ -342,6 +342,26 @@ facts: Final = Table(
     sqlite_autoincrement=True,
 )
 """What a gateway keeps beside messages: jobs, pairings, the owner's last chat, live processes."""
+
+memories: Final = Table(
+    "memories",
+    metadata,
+    _rid(),
+    Column("tenant", LargeBinary, nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("updated", Float, nullable=False),
+    Column("ttl", Float),
+    Column("expires", Float),
+    Column("body", LargeBinary, nullable=False),
+    Column("vectors", LargeBinary),
+    Column("checksum", BigInteger),
+    UniqueConstraint("tenant", "key"),
+    Index("memories_expires", "tenant", "expires"),
+    sqlite_autoincrement=True,
+)
+"""The items of the long-term store. `key` is of the namespace and the item's own key, so that the
+items below a namespace are a range of keys (`store.memories`)."""
 
 OWNED: Final = (writes, checkpoints, calls, leases, runs, blobs, streams)
 """Tables with a column for the thread. Rows of `moments`, `events`, `digests` and `items` are

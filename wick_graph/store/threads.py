@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Self, get_args
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.sql import Select
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -23,7 +23,7 @@ from wick_graph.store.connection import SINCE, StoreConnection, is_alive, note_t
 from wick_graph.store.dialect import Database
 from wick_graph.store.leases import Lease, check
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
-from wick_graph.store.schema import checkpoints, leases, threads
+from wick_graph.store.schema import checkpoints, leases, memories, threads
 from wick_graph.store.statements import Now, checked, compiled
 from wick_graph.types import THREAD_ID_PATTERN
 
@@ -43,6 +43,7 @@ _log: Final = logging.getLogger(__name__)
 def sweep(core: StoreConnection) -> list[str]:
     """Delete every thread that was idle for longer than its TTL, and return the ids.
 
+    Expired items of the long-term store are deleted too.
     If the clock was set since the last use of the store, nothing is deleted, and idle time starts
     to count again.
     """
@@ -61,9 +62,21 @@ def sweep(core: StoreConnection) -> list[str]:
     while (found := _mark_some_deleted(core, alive)) is not None:
         cleanup.remove(core.writing, found)
         gone += found.values()
-    if gone:
+    dropped = False
+    while _drop_memories(core):
+        dropped = True
+    if gone or dropped:
         _shrink(core)
     return gone
+
+
+def _drop_memories(core: StoreConnection) -> int:
+    """Delete some expired items of the long-term store, and return how many."""
+    own = memories.c
+    some = select(own.rid).where(own.tenant == core.tenant, own.expires <= Now())
+    some = some.where(SINCE + own.ttl <= Now()).limit(cleanup.BATCH)
+    with core.writing(alone=True) as db:
+        return db.execute(*compiled(delete(memories).where(own.rid.in_(some)))).rowcount
 
 
 def _unfinished(core: StoreConnection) -> list[int]:

@@ -47,6 +47,7 @@ from wick_graph.store.schema import (
     inbox,
     items,
     leases,
+    memories,
     moments,
     names,
     outbox,
@@ -74,12 +75,13 @@ _PASSES: Final = 3
 _IS_THERE: Final = threads.c.status != GONE
 """Threads that are being deleted need no key any more."""
 
-_TEXTS: Final = (
+SEALED: Final = (
     (threads, threads.c.thread, threads.c.title, "title"),
     (threads, threads.c.thread, threads.c.last_error, "last_error"),
-    *((table, table.c.key, table.c.body, table.name) for table in (inbox, outbox, facts)),
+    *((table, table.c.key, table.c.body, table.name) for table in (inbox, outbox, facts, memories)),
+    (memories, memories.c.key, memories.c.vectors, "vectors"),
 )
-"""Columns with sealed texts, each with the key of its row and its name in the seal."""
+"""Columns that are sealed by themselves, each with the key of its row and its name in the seal."""
 
 Place = Callable[[Seals, int, Sequence[Any]], tuple[Context, ...]]
 """Makes a row's context from its columns, as its writers do."""
@@ -169,7 +171,7 @@ def _rows(
 def _texts(core: StoreConnection) -> int:
     """Seal the texts in the rows that are of no thread again, and return how many."""
     changed = 0
-    for table, key, column, label in _TEXTS:
+    for table, key, column, label in SEALED:
         number = next(iter(table.primary_key.columns))
         query = select(number, table.c.tenant, key, column).limit(_BATCH)
         query = query.where(column.is_not(None), _is_old(core, column))
@@ -180,8 +182,7 @@ def _texts(core: StoreConnection) -> int:
                 found = db.execute(*compiled(query)).fetchall()
                 for row, tenant, name, body in found:
                     context = (bytes(tenant), bytes(name), label)
-                    text = core.sealing.open_text(body, *context)
-                    closed = core.sealing.close_text(text, *context)
+                    closed = core.sealing.close(core.sealing.open(body, *context), *context)
                     made = update(table).where(number == row, column == body)
                     made = made.values(**checked(table, {column.name: closed}))
                     db.execute(*compiled(made))
@@ -357,7 +358,7 @@ class _Verifying:
                     else:
                         self._find(f"thread {key!r:.80} has no valid name", table="threads")
                         gone.add(number)
-                for table in (threads, leases, tokens, clock, inbox, outbox, facts):
+                for table in (threads, leases, tokens, clock, inbox, outbox, facts, memories):
                     self._checksums(db, table, known)
                 self._texts(db)
                 self._strays(db, {*known, *gone, NOBODY})
@@ -382,13 +383,13 @@ class _Verifying:
         """Open the sealed texts of rows that are of no thread."""
         if self._core.sealing.keys is None:
             return
-        for table, key, column, label in _TEXTS:
+        for table, key, column, label in SEALED:
             query = select(table.c.tenant, key, column).where(column.is_not(None))
             if table is threads:
                 query = query.where(_IS_THERE)
             for tenant, name, body in db.execute(*compiled(query)).fetchall():
                 try:
-                    self._core.sealing.open_text(body, bytes(tenant), bytes(name), label)
+                    self._core.sealing.open(body, bytes(tenant), bytes(name), label)
                 except _WRONG as error:
                     self._find(str(error).removesuffix("; restore a backup"), table=table.name)
 

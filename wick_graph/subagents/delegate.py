@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage
 from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 
 from wick_graph import langgraph_config
@@ -47,6 +48,7 @@ from wick_graph.messages import (
 from wick_graph.runtime.context import run_of
 from wick_graph.store import SqlSaver
 from wick_graph.tools.function_tool import FuncTool
+from wick_graph.tools.langchain_tool import runtime_of
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
 
@@ -381,11 +383,15 @@ def delegation(
 
 
 def brought(one: Subagent, ctx: ToolContext) -> dict[str, Any]:
-    """Return the approval rules that bind a task, as keys of its config."""
-    if ctx.gate is None:
-        return {}
-    rules = ctx.gate.rules if one.inherit_approvals else ctx.gate.own_rules
-    return {langgraph_config.RULES: {"parent": ctx.thread_id, "rules": rules}} if rules else {}
+    """Return what a task gets as keys of its config: approval rules, and the long-term store."""
+    made: dict[str, Any] = {}
+    if (store := runtime_of(ctx.config).store) is not None:
+        made[langgraph_config.LONG_TERM] = Runtime(store=store)
+    if ctx.gate is not None:
+        rules = ctx.gate.rules if one.inherit_approvals else ctx.gate.own_rules
+        if rules:
+            made[langgraph_config.RULES] = {"parent": ctx.thread_id, "rules": rules}
+    return made
 
 
 def _check(agents: Mapping[str, Subagent], max_depth: int, max_calls: int) -> None:

@@ -40,7 +40,8 @@ ORDER: Final = {
     ),
     "how-to": (
         *("python", "tools", "hooks", "approvals", "guardrails", "context", "subagents"),
-        *("messages", "threads", "checkpointer", "sandbox", "server", "testing", "debugging"),
+        *("messages", "threads", "long-term-memory", "checkpointer", "sandbox", "server"),
+        *("testing", "debugging"),
         *("gateway", "gateway-channels", "gateway-people", "gateway-memory", "gateway-schedule"),
     ),
     "reference": (
