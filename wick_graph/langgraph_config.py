@@ -52,9 +52,6 @@ NOSTREAM: Final = "nostream"
 NULL_TASK_ID: Final = "00000000-0000-0000-0000-000000000000"
 """Task id of writes that no task made; they belong to the state at once."""
 
-RUNTIME: Final = "__pregel_runtime"
-"""LangGraph's: its `Runtime`, with the context that the caller gave."""
-
 RUN: Final = "__wick_run"
 """Ours: the run's context. Keys that begin with `__` never reach a checkpoint's metadata."""
 

@@ -96,8 +96,8 @@ def refusal(text: str) -> str:
             "tools, hooks, backend, skills, memory, recall, protect, writable, context_window, "
             "max_iterations, ttl, max_tokens, temperature, tool_timeout, deadline, retention, "
             "budget, approvals, middleware, mcp_servers, subagents, search, context, "
-            "journal, allow_client_system, store, store_keys, long_term, callbacks, limits, gateway, "
-            "channels, cron, defaults, agents",
+            "journal, allow_client_system, store, store_keys, long_term, callbacks, limits, "
+            "gateway, channels, cron, defaults, agents",
             id="F6-strange-key",
         ),
         pytest.param(

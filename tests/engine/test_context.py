@@ -77,24 +77,24 @@ def whoami(ctx: ToolContext) -> str:
     return f"You are {ctx.context.user}."
 
 
-def agent_of(*steps: Any, **options: Any) -> Agent[Ctx]:
+def agent_of(*steps: Any, **options: Any) -> Agent[Any, Ctx]:
     model = ScriptedModel([*(steps or (call("whoami"), "Done."))])
     options.setdefault("tools", [whoami])
     return Agent("a", model, context_schema=Ctx, **options)
 
 
-def journal_of(agent: Agent[Ctx]) -> Journal:
+def journal_of(agent: Agent[Any, Ctx]) -> Journal:
     assert isinstance(agent.store, SqlSaver)
     return Journal(agent.store, "t")
 
 
-def by_stream(agent: Agent[Ctx], given: Any, **options: Any) -> Any:
+def by_stream(agent: Agent[Any, Ctx], given: Any, **options: Any) -> Any:
     *_, last = agent.stream(given, **options)
     assert isinstance(last, Done), last
     return last.result
 
 
-def by_astream(agent: Agent[Ctx], given: Any, **options: Any) -> Any:
+def by_astream(agent: Agent[Any, Ctx], given: Any, **options: Any) -> Any:
     async def run() -> Any:
         return [event async for event in agent.astream(given, **options)][-1]
 
@@ -233,7 +233,7 @@ def test_an_agent_without_a_schema_takes_no_context() -> None:
 def test_it_is_given_again_to_resume(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'w.db'}"
 
-    def made() -> Agent[Ctx]:
+    def made() -> Agent[Any, Ctx]:
         return agent_of(hooks=[ApprovalHook({"whoami": True})], store=url)
 
     with made() as agent:
@@ -273,7 +273,9 @@ def test_it_is_found_in_no_byte_that_is_kept(
 def test_a_child_of_the_same_schema_gets_it(tmp_path: Path) -> None:
     store = SqlSaver.from_url(f"sqlite:///{tmp_path / 'w.db'}")
     child = agent_of(store=store)
-    other: Agent[Model] = Agent("other", ScriptedModel(["Hi."]), store=store, context_schema=Model)
+    other: Agent[str, Model] = Agent(
+        "other", ScriptedModel(["Hi."]), store=store, context_schema=Model
+    )
     below = {"child": Subagent(child, "Knows."), "other": Subagent(other, "Knows not.")}
     asks = [
         wild("delegate_to_agent", agent="child", task="Who asks?"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -158,9 +158,9 @@ def test_a_deletion_takes_a_bounded_number_of_rows_at_a_time(
     seen: list[int] = []
     removed = cleanup._remove_some
 
-    def watched(db: Any, number: int) -> bool:
+    def watched(db: Any, group: Sequence[int]) -> bool:
         before = db.execute("SELECT count(*) FROM items").fetchone()[0]
-        more = removed(db, number)
+        more = removed(db, group)
         seen.append(before - db.execute("SELECT count(*) FROM items").fetchone()[0])
         return more
 

@@ -7,6 +7,7 @@ import textwrap
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
@@ -189,7 +190,7 @@ def test_many_threads_go_together_and_leave_what_stays_whole(
     clock.forward(70)
     gone, cut, writing = [], 0, saver._core.writing
 
-    def cut_short(*args: object, **options: object) -> object:
+    def cut_short(*args: Any, **options: Any) -> object:
         nonlocal cut
         cut += 1
         if cut % 6 == 0:
@@ -207,8 +208,10 @@ def test_many_threads_go_together_and_leave_what_stays_whole(
     assert {one.thread_id for one in saver.threads.list()} == set(kept)
     for name in kept:
         found = saver.get_tuple(config(name))
+        known = before[name]
         assert found is not None
-        assert found.checkpoint == before[name].checkpoint
+        assert known is not None
+        assert found.checkpoint == known.checkpoint
         saver.delete_thread(name)
     assert_no_orphans(saver)
     assert not any(counts().values())

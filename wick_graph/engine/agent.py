@@ -218,7 +218,7 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
         base_dir: Path | None = None,
         output_type: Any = None,
         output_retries: int = OUTPUT_RETRIES,
-        context_schema: type[ContextT] | None = None,
+        context_schema: type[Any] | None = None,
         context_subject: str = "",
         state_schema: type | None = None,
         handoffs: Mapping[str, Handoff] | None = None,

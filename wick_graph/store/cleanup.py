@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import ormsgpack
 from sqlalchemy import (
+    BigInteger,
+    Column,
     Table,
     and_,
     bindparam,
@@ -484,15 +486,16 @@ def _remove_some(db: Database, group: Sequence[int]) -> bool:
     return False
 
 
-def _some(key: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Any:
+def _some(key: Column[Any], *conditions: ColumnElement[bool]) -> Any:
     """Delete rows, so many at most."""
     some = select(key).where(*conditions).limit(bindparam("most")).offset(literal_column("0"))
-    return delete(key.table).where(key.in_(some))  # type: ignore[attr-defined]  # it is a column's
+    return delete(key.table).where(key.in_(some))
 
 
 def _within(table: Table) -> str:
-    rid, ends = table.c.rid, ("low", "high")
-    return statements.prepared(_some(rid, rid.between(*map(bindparam, ends))), *ends, "most")
+    rid = table.c.rid
+    low, high = (bindparam(name, type_=BigInteger) for name in ("low", "high"))
+    return statements.prepared(_some(rid, rid.between(low, high)), "low", "high", "most")
 
 
 _PAGES_OF: Final = tuple(map(_within, (moments, events, digests)))
@@ -513,7 +516,7 @@ class _Texts(NamedTuple):
 @cache
 def _texts_of(size: int) -> _Texts:
     order = [f"t{number}" for number in range(size)]
-    group = [bindparam(name) for name in order]
+    group: list[Any] = [bindparam(name) for name in order]
     lanes, mine = names.c.thread.in_(group), threads.c.id.in_(group)
     locked = select(threads.c.id).where(mine).order_by(threads.c.id).with_for_update()
     keys = [one.c.thread if one.name == "leases" else one.c.rid for one in OWNED]
