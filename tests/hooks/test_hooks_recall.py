@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langgraph.store.memory import InMemoryStore
+from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 from tests.engine.support import Door
 from tests.store.goldens import embedded
@@ -98,6 +101,36 @@ def test_the_origin_of_a_conversation_counts_before_the_config(door: Door, store
     config: Any = {"configurable": {"user_id": "claimed", "thread_id": "t"}}
     agent.graph.invoke(given, config)
     assert store.list_namespaces() == [("helper", "telegram-real")]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    user_id: str
+
+
+class Signed(BaseModel):
+    user_id: str
+
+
+class Named(TypedDict):
+    user_id: str
+
+
+@pytest.mark.parametrize("schema", [Caller, Signed, Named])
+def test_the_context_names_the_person(door: Door, store: SqlStore, schema: type) -> None:
+    """It counts before what the config says."""
+    write = calls(("remember", {"text": "Likes tea", "name": "drink"}), unchecked=True)
+    agent = Agent(
+        "helper",
+        ScriptedModel([write, "Done."]),
+        hooks=[Recall(USERS)],
+        long_term=store,
+        context_schema=schema,
+    )
+    config = {"configurable": {"user_id": "eve"}}
+    door(agent, "Go", context=schema(user_id="anna"), config=config)
+    assert [item.key for item in store.search(("users", "anna"))] == ["drink"]
+    assert store.search(("users", "eve")) == []
 
 
 def test_a_function_chooses_the_namespace(door: Door, store: SqlStore) -> None:

@@ -134,6 +134,15 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
         ModelError: The model cannot be found or built.
     """
 
+    hooks: Sequence[Any]
+    """The hooks as given, outermost first."""
+    tools: Sequence[Any]
+    """The tools as given."""
+    handoffs: Mapping[str, Handoff]
+    """The agents that can take over, by the names that the models see."""
+    _model: ModelChoice | None
+    """What a copy uses in place of all models of its team."""
+
     # Type checkers see one of these; the names of the other arguments stand in `AgentOptions`.
     @overload
     def __init__(
@@ -223,13 +232,10 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
         state_schema: type | None = None,
         handoffs: Mapping[str, Handoff] | None = None,
     ) -> None:
-        choice = (
-            model if isinstance(model, ModelChoice) else resolve_model(model, base_dir=base_dir)
-        )
         own = StateSchema.of(state_schema)
         self._alone = AgentSpec(
             name=name,
-            model=choice,
+            model=_choice(model, base_dir),
             hooks=compile_hooks(hooks, own.names),
             system_prompt=system_prompt,
             tools=ToolRegistry(tools).all(),
@@ -245,16 +251,10 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
             state=own,
             long_term=long_term,
         )
-        self.handoffs: Mapping[str, Handoff] = {**(handoffs or {})}
-        """The agents that can take over, by the names that the models see."""
-        self._model: ModelChoice | None = None
-        """What a copy uses in place of all models of its team."""
+        self.handoffs, self._model = {**(handoffs or {})}, None
         self.spec = team(self._alone, hooks, self.handoffs)
         self.name = name
-        self.hooks: Sequence[Any] = (*hooks,)
-        """The hooks as given, outermost first."""
-        self.tools: Sequence[Any] = (*tools,)
-        """The tools as given."""
+        self.hooks, self.tools = (*hooks,), (*tools,)
         self.given_store = store
         """The argument `store`; None if the agent leaves the choice to its host."""
         self.allow_client_system = allow_client_system
@@ -655,6 +655,10 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
             return self._result(call, await self.graph.ainvoke(call.input, call.config))
 
         return aread(call, tokens, run, self._output_reader(), withheld=self.spec.withholds)
+
+
+def _choice(model: Model, base_dir: Path | None) -> ModelChoice:
+    return model if isinstance(model, ModelChoice) else resolve_model(model, base_dir=base_dir)
 
 
 def _ttl(ttl: Any) -> float | str | None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from langgraph.store.base import BaseStore, SearchItem
@@ -49,10 +50,10 @@ class Recall(BaseHook):
     """Add the tools `remember` and `recall`: notes that outlive a thread.
 
     The agent needs a long-term store: `Agent(long_term=…)`. The namespace decides who shares notes:
-    `("users", "{user_id}")` gives each user their own. A fact is looked up in the conversation's
-    `origin` (`channel`, `chat_id`, `sender_id`), then in the run's `configurable`; `thread_id` and
-    `agent` are known too. Without the fact the tools refuse, and show no other user's notes. The
-    model sees notes as data, and a text that looks like a secret is refused.
+    `("users", "{user_id}")` gives each user their own. A fact is a field of the run's context, else
+    of the conversation's `origin` (`channel`, `chat_id`, `sender_id`), else of its `configurable`;
+    `thread_id` and `agent` are known too. Without the fact the tools refuse, and show no other
+    user's notes. The model sees notes as data, and a text that looks like a secret is refused.
 
     Args:
         namespace: The labels, or a function that returns them for a call.
@@ -137,12 +138,20 @@ def namespace_of(ctx: ToolContext, namespace: Namespace) -> tuple[str, ...]:
     if callable(namespace):
         labels = [_REFUSED.sub(_escape, str(label or "")) for label in namespace(ctx)]
     else:
-        facts = {**configurable(ctx.config), **ctx.origin}
+        facts = {**configurable(ctx.config), **ctx.origin, **_fields(ctx.context)}
         facts |= {"thread_id": ctx.thread_id, "agent": ctx.agent}
         labels = [_FACT.sub(lambda found: _value(facts, found[1]), label) for label in namespace]
     if not labels or not all(labels):
         raise ToolError("the owner of these notes is unknown; answer without them")
     return tuple(labels)
+
+
+def _fields(context: Any) -> Mapping[str, Any]:
+    if is_dataclass(context):
+        return {one.name: getattr(context, one.name) for one in fields(context)}
+    if isinstance(context, Mapping):
+        return context
+    return {} if context is None else vars(context)
 
 
 def _value(facts: Mapping[str, Any], name: str) -> str:
