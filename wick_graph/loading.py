@@ -291,7 +291,9 @@ def build_agent(
         hooks=hooks,
         store=store() if callable(store) else store,  # a refused agent must not create a database
         max_iterations=config.max_iterations,
-        ttl=config.ttl if file.additions.ttl is None else STORES,
+        ttl=config.ttl
+        if "ttl" in config.model_fields_set and file.additions.ttl is None
+        else STORES,
         tool_timeout=config.tool_timeout,
         deadline=config.deadline,
         keep_latest=None if config.retention is None else config.retention.keep_latest,

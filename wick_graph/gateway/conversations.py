@@ -12,7 +12,7 @@ from wick_graph.config import AgentsFile
 from wick_graph.config.gateway import Busy
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
-from wick_graph.errors import NothingWaitsError, StorageError, WickError
+from wick_graph.errors import NothingWaitsError, RefusedError, StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents
 from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
@@ -64,6 +64,8 @@ class _Turn:
     messages: Sequence[InboundMessage]
     drops: list[str] = field(default_factory=list)
     """Facts that end with it."""
+    answers: str = ""
+    """The id of the agent's question that it answers."""
 
     @property
     def last(self) -> InboundMessage:
@@ -148,7 +150,13 @@ class Conversations:
         word, _ = command_of(first)
         if word:
             turn = _Turn(rows[:1], [first])
-            await self._settle(turn, await self._command(word, turn))
+            try:
+                text = await self._command(word, turn)
+            except StorageError:
+                raise  # the store may be back at the next try
+            except Exception as error:  # else the chat would wait for this command forever
+                text = failure(error)
+            await self._settle(turn, text)
             return
         now, drops = rows, []
         if self.busy_of(rows[0]) == "collect":  # after a crash, a turn has the messages it had
@@ -180,7 +188,7 @@ class Conversations:
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{thread}")
             tokens = result.usage.total_tokens
-            await self._mailbox.run(self._gate.note_turn, turn.last, tokens, self._clock())
+            await self._mailbox.run(self._gate.note_turn, turn.messages, tokens, self._clock())
         await self._settle(turn, text, result)
         if result is not None and not turn.kind:
             self._compact_beside(agent, thread, result)
@@ -191,17 +199,19 @@ class Conversations:
             key = str(turn.last.metadata["question"])
             fact = await self._mailbox.run(self._mailbox.fact, key)
             turn.drops.append(key)
-            return None if fact is None else await _resumed(agent, thread, answer_of(fact))
-        asked = "" if turn.kind else await self._asked(turn, agent, thread)
-        if asked:
-            turn.drops.append(_asked_key(thread))
-            text = "\n\n".join(one.content for one in turn.messages)
-            return await _resumed(agent, thread, {asked: text})
+            if fact is None or not await self._waits(key, fact, agent, thread):
+                return None
+            return await _resumed(agent, thread, answer_of(fact))
+        turn.answers = "" if turn.kind else await self._asked(turn, agent, thread)
         images = agent.spec.model.reads_images
         humans = []
         for row, message in zip(turn.rows, turn.messages, strict=True):
             media = await self._media(row, message, turn)
             humans.append(human_of(message, media, images=images))
+        if turn.answers:
+            turn.drops.append(_asked_key(thread))
+            text = "\n\n".join(one.text for one in humans)
+            return await _resumed(agent, thread, {turn.answers: text})
         keys = [row.key for row in turn.rows]
         return await agent.ainvoke(
             {"messages": humans, "origin": turn.origin},
@@ -219,8 +229,8 @@ class Conversations:
         fact = await self._mailbox.run(self._mailbox.fact, name)
         if fact is None:
             return ""
-        if fact.get("row") == row:  # it was answered before a crash
-            return str(fact["id"])
+        if row in (fact.get("row"), fact.get("by")):  # again, after a crash
+            return str(fact["id"] if fact.get("row") == row else fact["was"])
         waits = any(one.id == fact["id"] for one in (await _state(agent, thread)).interrupts)
         if fact.get("row") or not waits or fact["who"] != _who(turn.origin):
             await self._mailbox.run(self._mailbox.drop_fact, name)
@@ -228,18 +238,28 @@ class Conversations:
         await self._mailbox.run(self._mailbox.put_fact, name, {**fact, "row": row})
         return str(fact["id"])
 
+    async def _waits(self, key: str, fact: Any, agent: Agent, thread: str) -> bool:
+        """Return whether a thread waits for a decision, or went on with it before a crash."""
+        if not fact.get("begun"):
+            waits = (await _state(agent, thread)).interrupts
+            if not any(one.id == fact["id"] for one in waits):
+                return False  # the person wrote on, and so gave the call up
+            await self._mailbox.run(self._mailbox.put_fact, key, {**fact, "begun": True})
+        return True
+
     async def _text(self, turn: _Turn, agent: Agent, result: Result) -> str:
         """Return what a turn answers: nothing if it was cancelled, or a heartbeat is silent."""
         if result.stopped_because == "interrupted":
-            return await self._ask(turn.origin, agent, result)
+            return await self._ask(turn, agent, result)
         silent = turn.kind == "heartbeat" and is_silent(result.text)
         if silent or result.stopped_because == "cancelled":
             return ""
         return result.text or self._config.default_response
 
-    async def _ask(self, origin: Mapping[str, Any], agent: Agent, result: Result) -> str:
+    async def _ask(self, turn: _Turn, agent: Agent, result: Result) -> str:
         """Ask an owner for approvals; return what is asked of the person in this chat."""
-        box, about = self._mailbox, {"agent": agent.name, "origin": origin}
+        origin, box = turn.origin, self._mailbox
+        about = {"agent": agent.name, "origin": origin}
         owners = await self._delivery.owners_chat()
         place = place_of(origin, origin.get("owner") is True, owners)
         told: list[str] = []
@@ -252,8 +272,10 @@ class Conversations:
             if place != (origin["channel"], origin["chat_id"]):
                 told = ["I have asked the owner, and go on when it is allowed."]
         for number, text in other_questions(result)[:1]:
-            fact = {"id": number, "who": _who(origin)}
-            await box.run(box.put_fact, _asked_key(result.thread_id), fact)
+            name = _asked_key(result.thread_id)
+            asker = {"by": turn.rows[0].key, "was": turn.answers}
+            await box.run(box.put_fact, name, {"id": number, "who": _who(origin), **asker})
+            turn.drops = [one for one in turn.drops if one != name]  # that was the one before
             told.append(text)
         return "\n\n".join(told)
 
@@ -323,7 +345,8 @@ class Conversations:
         for one in attached[:_MOST_FILES]:
             try:
                 if not isinstance(channel, FetchingChannel):
-                    raise StorageError(f"the channel {message.channel} does not run here")
+                    kind = StorageError if message.channel in self._file.channels else RefusedError
+                    raise kind(f"the channel {message.channel} does not run here")
                 path = await channel.fetch(one, folder, MAX_FILE)
                 made["paths"].append(str(path))
                 if is_voice(path, str(one.get("type") or "")):

@@ -29,6 +29,11 @@ _SEND_SECONDS: Final = 360.0
 """Seconds after which a try counts as failed, although the channel has not answered."""
 
 
+def pause_after(tries: int) -> float:
+    """Return the seconds after a failed try; all together an outage of ten minutes is survived."""
+    return min(3.0 ** (tries - 1), 300.0)
+
+
 class Delivery:
     """Put messages into the outbox, and send what is there through its channels."""
 
@@ -85,7 +90,8 @@ class Delivery:
         one: Row | None = rows[0]
         try:
             while one is not None:
-                if (early := one.due - self.mailbox.now) > 0:
+                early = one.due - self.mailbox.now
+                if early > 0 and one.tries:  # the first try waits for no clock that was set back
                     await wait_for(self.lanes.stopping, early)
                 if self.lanes.stopping.is_set():
                     return False
@@ -109,9 +115,9 @@ class Delivery:
         return None
 
     async def _failed(self, one: Row, error: Exception) -> Row | None:
-        """Note a failure: tried again later, doubled each time, or when the platform wants."""
+        """Note a failure: tried again later, or when the platform wants."""
         told = str(error) if isinstance(error, WickError) else type(error).__name__
-        pause = min(2.0**one.tries, 300.0) * random.uniform(1, 1.2)
+        pause = pause_after(one.tries + 1) * random.uniform(1, 1.2)
         permanent = one.tries + 1 >= TRIES
         if isinstance(error, DeliveryError):
             permanent = permanent or error.permanent

@@ -142,17 +142,18 @@ def thread_of(key: str, tag: str = "") -> str:
     ends = f".{tag}" if tag else ""
     if len(key) <= _LONGEST and THREAD_ID_PATTERN.fullmatch(key) and not _TAKEN.fullmatch(key):
         return f"{key}{ends}"
-    channel = re.sub(r"[^A-Za-z0-9_-]", "", key.partition(":")[0])[:32] or "chat"
+    channel = re.sub(r"[^A-Za-z0-9_-]", "", key.partition(":")[0])[:64] or "chat"
     return f"{channel}:h{hashed(key)[:40]}{ends}"
 
 
 def command_of(message: InboundMessage) -> tuple[str, str]:
     """Return the command that a person's message begins with, and the rest; empty for none.
 
-    `/new@name`, as groups write it, is `/new`. A pressed button says its code.
+    `/new@name`, as groups write it, is `/new`. A pressed button says its code. What is forwarded
+    was written by someone else.
     """
     text = str(message.metadata.get("button") or message.content)
-    if message.channel == "system":
+    if message.channel == "system" or message.metadata.get("forwarded"):
         return "", ""
     word, _, rest = text.strip().partition(" ")
     name = word.partition("@")[0].lower()

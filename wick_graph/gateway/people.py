@@ -272,32 +272,73 @@ class Gate:
         return found
 
     def _decide(self, message: InboundMessage, now: float) -> Admission:
-        limits, alone = self._limits, ("alone", message.channel, message.chat_id)
-        sent = self._count(("from", message.channel, message.sender_id), now)
+        limits, channel, chat = self._limits, message.channel, message.chat_id
+        known, alone = ("id", channel, chat, message.native_id), ("alone", channel, chat)
+        again = bool(message.native_id) and known in self._counts
+        at, hour = self._sent(message, now)
+        sent = 0 if again else self._count(("from", channel, message.sender_id, *hour), at)
         if sent > limits.messages_per_minute:
             return Admission(refused="flood")
-        found = admit(message, self._channels.get(message.channel), self._facts, now)
-        if found.role == "untrusted" and self._count(alone, now, 3_600.0) > limits.alone:
+        found = admit(message, self._channels.get(channel), self._facts, now)
+        row = 0 if again or found.role != "untrusted" else self._count((*alone, *hour), at, 3_600.0)
+        if row > limits.alone:
             return Admission(refused="alone")
         if found.role in ("owner", "user"):  # a person breaks the row
             self._counts.pop(alone, None)
         if found.role and (why := self._used_up(message, found.role, now)):
             return Admission(refused="limit", reply=why)
+        if (
+            found.role and message.native_id
+        ):  # it counts once, also if it cannot be stored and comes again
+            self._count(known, now)
         return found
+
+    def _sent(self, message: InboundMessage, now: float) -> tuple[float, tuple[str, ...]]:
+        """Return the time for which a message counts, and the hour if it has passed.
+
+        What was sent during an outage comes at once, and no flood.
+        """
+        sent = message.metadata.get("sent")
+        if isinstance(sent, int | float) and 0 < sent < now - 60:
+            return sent, (str(sent // 3_600),)
+        return now, ()
+
+    def present(self, message: InboundMessage, now: float) -> Admission:
+        """Return the role that who planned a chat's job has now, but none higher than then."""
+        origin = message.metadata["origin"]
+        channel, sender = str(origin.get("channel")), str(origin.get("sender_id"))
+        role, owner = lowest(origin.get("role")), origin.get("owner") is True
+        if sender == "heartbeat" or sender.startswith("cron:"):  # a job of the owner's planned it
+            return Admission(role, owner=owner)
+        about = {"group": True}  # a job gets no code for pairing
+        asked = InboundMessage(
+            channel=channel, sender_id=sender, chat_id="", content="", metadata=about
+        )
+        found = admit(asked, self._channels.get(channel), self._facts, now)
+        return (
+            replace(found, role=lowest(role, found.role), owner=owner and found.owner)
+            if found.role
+            else found
+        )
 
     def may_refuse(self, message: InboundMessage, now: float) -> bool:
         """Return whether the sender may get a polite refusal, one in a minute."""
         return self._count(("told", message.channel, message.sender_id), now) == 1
 
-    def note_turn(self, message: InboundMessage, tokens: int, now: float) -> None:
-        """Count a turn of a message's sender; earlier days are forgotten."""
+    def note_turn(self, messages: Sequence[InboundMessage], tokens: int, now: float) -> None:
+        """Count a turn for each of its senders, the tokens in equal parts; forget earlier days."""
+        keys = {_spent_key(one) for one in messages}
 
         def more(known: Any) -> dict[str, Any]:
             used = self._used_today(known, now)
-            return {**used, "turns": used["turns"] + 1, "tokens": used["tokens"] + tokens}
+            return {
+                **used,
+                "turns": used["turns"] + 1,
+                "tokens": used["tokens"] - -tokens // len(keys),
+            }
 
-        if any(self._daily.values()):
-            self._facts.change_fact(_spent_key(message), more)
+        for key in sorted(keys) if any(self._daily.values()) else ():
+            self._facts.change_fact(key, more)
 
     def _used_today(self, known: Any, now: float) -> dict[str, Any]:
         day = datetime.fromtimestamp(now, self._zone).date().isoformat()

@@ -70,8 +70,6 @@ def human_of(message: InboundMessage, media: Mapping[str, Any], *, images: bool)
     text = "\n\n".join(filter(None, [message.content, *media.get("said", ())]))
     if message.channel == "system":
         return HumanMessage(for_model(message) if about.get("kind") == "task" else text)
-    if role == "untrusted" and text:
-        text = as_data("message", text)
     if about.get("group") is not False:
         name = one_line(str(about.get("sender_name") or message.sender_id), _NAME)
         text = f"[from {name} ({one_line(message.sender_id, _NAME)})]\n{text}"
@@ -80,6 +78,8 @@ def human_of(message: InboundMessage, media: Mapping[str, Any], *, images: bool)
     lines += [f"- {one_line(note, 300)}" for note in media.get("notes", ())]
     if lines:
         text = "\n".join([text, "", "[files that came with the message]", *lines]).strip()
+    if role == "untrusted" and text:  # the names of sender and files too
+        text = as_data("message", text)
     blocks = [block for path in paths if images and (block := _picture(Path(path))) is not None]
     content: Any = [{"type": "text", "text": text}, *blocks] if blocks else text or "[no text]"
     return HumanMessage(content, additional_kwargs=sender_facts(message, role))
