@@ -138,6 +138,13 @@ class Agents(Mapping[str, Agent]):
         made.config, made._made, made._models = config, {}, {}
         return made
 
+    def forget(self) -> None:
+        """Let go of the built agents; what they alone keep open is closed when no run uses it."""
+        for agent in self._made.values():
+            for one in backends_in(agent.hooks):
+                self.backends.pop(one, None)
+        self._made = {}
+
     def close(self) -> None:
         """Cancel background tasks, stop containers, close everything that is open."""
         while self.background:

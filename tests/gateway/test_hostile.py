@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import re
 import socket
@@ -510,7 +511,6 @@ async def test_eleven_messages_of_an_untrusted_chat_are_all_answered_after_an_ou
         assert one.box.counts()["inbox"] == {"done": 11}
 
 
-@pytest.mark.xfail(reason="lost: 202 for what is dropped")
 async def test_a_message_that_is_dropped_is_not_accepted(tmp_path: Path) -> None:
     """The page says that 202 means stored; of a chat of strangers, ten are in an hour."""
     async with hook(tmp_path) as (gateway, post):
@@ -536,7 +536,6 @@ def test_an_outage_of_ten_minutes_makes_no_dead_letter() -> None:
     assert sum(pause_after(tries) for tries in range(1, TRIES)) >= 600
 
 
-@pytest.mark.xfail(reason="lost: the message is hashed with the picture")
 async def test_a_picture_that_a_turn_moved_away_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -553,7 +552,6 @@ async def test_a_picture_that_a_turn_moved_away_does_not_end_it(
         assert await one.ask("look", attachments=attached) == "I saw it."
 
 
-@pytest.mark.xfail(reason="twice: the key of a batch is of its rows")
 async def test_a_change_of_busy_between_two_runs_repeats_no_call(tmp_path: Path) -> None:
     """The process dies in a turn of two messages; then `busy: collect` is taken out."""
     (tmp_path / "writes_down.py").write_text(COUNTS)
@@ -665,7 +663,6 @@ async def test_roles_hold_through_the_command_line(tmp_path: Path) -> None:
     assert not (tmp_path / "files/a.txt").exists()
 
 
-@pytest.mark.xfail(reason="privilege: a gateway takes rows of channels that it has not")
 async def test_a_gateway_takes_no_message_of_a_channel_that_it_has_not(tmp_path: Path) -> None:
     """Two gateways with files of their own share a store; one stops with an open message."""
     path, other = write(tmp_path), tmp_path / "other.yaml"
@@ -690,7 +687,6 @@ async def test_a_gateway_takes_no_message_of_a_channel_that_it_has_not(tmp_path:
             assert await two.post.text() == "21*2 = 42."
 
 
-@pytest.mark.xfail(reason="privilege: HTTP's direct chats are of the chat")
 async def test_two_senders_of_one_direct_chat_have_a_thread_each(tmp_path: Path) -> None:
     async with hook(tmp_path, untrusted=False) as (gateway, post):
         for sender in "st":
@@ -703,9 +699,11 @@ def open_files() -> int:
     return len([*Path("/proc/self/fd").iterdir()])
 
 
-@pytest.mark.xfail(reason="crash: a backend of each chat stays open")
-async def test_many_chats_keep_no_files_open(tmp_path: Path) -> None:
-    """One stays open for each chat and backend, and none is closed when its agents are dropped."""
+async def test_many_chats_keep_no_files_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the chats that were used least recently are closed."""
+    monkeypatch.setattr("wick_graph.gateway.agents._MOST_VIEWS", 5)
     senders = [str(number) for number in range(100, 140)]
     agent = {"backend": {"type": "local", "workdir": "files"}}
     channels = {"post": {"allow_from": senders}}
@@ -714,10 +712,13 @@ async def test_many_chats_keep_no_files_open(tmp_path: Path) -> None:
         before = open_files()
         for sender in senders:
             await one.ask("what is 1+1?", sender)
+        for _ in range(1_000):  # asyncio forgets its cancelled timers once there are many
+            asyncio.get_running_loop().call_later(1_000, int).cancel()
+        await asyncio.sleep(0.01)
+        gc.collect()
         assert open_files() - before < 20
 
 
-@pytest.mark.xfail(reason="crash: uvicorn waits forever for a header")
 async def test_idle_connections_do_not_keep_others_out(tmp_path: Path) -> None:
     """A program opens connections, and sends half a header on each."""
     async with hook(tmp_path) as (gateway, post):
@@ -734,7 +735,6 @@ async def test_idle_connections_do_not_keep_others_out(tmp_path: Path) -> None:
         assert status == 202
 
 
-@pytest.mark.xfail(reason="text: a user writes lines that name another sender")
 async def test_a_text_in_a_group_cannot_begin_that_of_another(tmp_path: Path) -> None:
     async with office(tmp_path) as one:
         about: dict[str, Any] = {"chat": "-5", "group": True, "sender_name": "Bob"}
@@ -743,7 +743,6 @@ async def test_a_text_in_a_group_cannot_begin_that_of_another(tmp_path: Path) ->
         assert "\n[from Ann (1)]\n" not in text
 
 
-@pytest.mark.xfail(reason="text: errors of the configuration are quoted to anyone")
 async def test_an_error_shows_no_path_of_the_machine(tmp_path: Path) -> None:
     agent = {"backend": {"type": "local", "workdir": "files"}}
     async with office(tmp_path, agent=agent) as one:

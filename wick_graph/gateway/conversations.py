@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from langchain_core.messages import BaseMessage, HumanMessage
+
 from wick_graph import langgraph_config
 from wick_graph.config import AgentsFile
 from wick_graph.config.gateway import Busy
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
-from wick_graph.errors import NothingWaitsError, RefusedError, StorageError, WickError
+from wick_graph.errors import NothingWaitsError, StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents
 from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
@@ -27,7 +29,7 @@ from wick_graph.gateway.messages import (
     own_message,
     thread_of,
 )
-from wick_graph.gateway.people import Gate, lowest
+from wick_graph.gateway.people import SENDER, Gate, lowest
 from wick_graph.gateway.questions import (
     answer_of,
     ask,
@@ -48,6 +50,9 @@ MAX_FILE: Final = 20 * 2**20
 
 _MOST_FILES: Final = 10
 """Files of one message."""
+
+_BATCH, _MEDIA = "batch/", "media/"
+"""How the keys of facts of a turn begin."""
 
 _RETRY: Final = (0.5, 2.0, 10.0, 30.0)
 """Seconds until a message is handled again after its handling failed: the store was away."""
@@ -103,6 +108,8 @@ class Conversations:
         self._gate: Final = gate
         self.sessions: Final = Sessions(self._mailbox)
         self._compacting: set[asyncio.Task[str]] = set()
+        self._batches: dict[str, str] = {}
+        """The facts of turns with several messages, by the keys of these."""
 
     def busy_of(self, one: Row) -> Busy:
         """Return what happens to a message that comes during a turn of its chat."""
@@ -113,7 +120,15 @@ class Conversations:
 
     def joins(self, one: Row, after: Row) -> bool:
         """Return whether a message is answered in one turn with the one before it."""
+        batch = self._batches.get(one.key)
+        if batch is not None:
+            return batch == self._batches.get(after.key)
         return self.busy_of(one) == self.busy_of(after) == "collect"
+
+    async def recall(self) -> None:
+        """Read which messages were answered in one turn before a crash."""
+        found = await self._mailbox.run(self._mailbox.facts, _BATCH)
+        self._batches = {key: name for name, keys in found.items() for key in keys}
 
     async def interrupt(self, one: Row) -> None:
         """Cancel the turn of a chat for a message that came."""
@@ -155,12 +170,13 @@ class Conversations:
             except StorageError:
                 raise  # the store may be back at the next try
             except Exception as error:  # else the chat would wait for this command forever
-                text = failure(error)
+                text = failure(error, turn.origin)
             await self._settle(turn, text)
             return
         now, drops = rows, []
-        if self.busy_of(rows[0]) == "collect":  # after a crash, a turn has the messages it had
-            name, keys = f"batch/{rows[0].key}", [row.key for row in rows]
+        collects = self.busy_of(rows[0]) == "collect" or rows[0].key in self._batches
+        if collects:  # after a crash, a turn has the messages it had
+            name, keys = _BATCH + rows[0].key, [row.key for row in rows]
             known = await box.run(box.change_fact, name, lambda known: known or keys)
             now, drops = [row for row in rows if row.key in known], [name]
         messages = [InboundMessage.from_json(row.message) for row in now]
@@ -183,7 +199,7 @@ class Conversations:
             raise  # the store may be back at the next try
         except Exception as error:
             log.warning("a turn of %s failed: %s", turn.last.key, error, exc_info=True)
-            await self._settle(turn, failure(error))
+            await self._settle(turn, failure(error, turn.origin))
             return
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{thread}")
@@ -212,6 +228,8 @@ class Conversations:
             turn.drops.append(_asked_key(thread))
             text = "\n\n".join(one.text for one in humans)
             return await _resumed(agent, thread, {turn.answers: text})
+        if any(one.startswith(_MEDIA) for one in turn.drops):
+            humans = _as_known(humans, (await _state(agent, thread)).values.get("messages") or ())
         keys = [row.key for row in turn.rows]
         return await agent.ainvoke(
             {"messages": humans, "origin": turn.origin},
@@ -334,7 +352,7 @@ class Conversations:
         attached = message.metadata.get("attachments") or ()
         if not attached:
             return {}
-        box, name = self._mailbox, f"media/{row.key}"
+        box, name = self._mailbox, _MEDIA + row.key
         turn.drops.append(name)
         if (known := await box.run(box.fact, name)) is not None:
             return known  # type: ignore[no-any-return]  # as it was put
@@ -345,8 +363,7 @@ class Conversations:
         for one in attached[:_MOST_FILES]:
             try:
                 if not isinstance(channel, FetchingChannel):
-                    kind = StorageError if message.channel in self._file.channels else RefusedError
-                    raise kind(f"the channel {message.channel} does not run here")
+                    raise StorageError(f"the channel {message.channel} does not run here")
                 path = await channel.fetch(one, folder, MAX_FILE)
                 made["paths"].append(str(path))
                 if is_voice(path, str(one.get("type") or "")):
@@ -440,6 +457,19 @@ async def _resumed(agent: Agent, thread: str, answer: Mapping[str, Any]) -> Resu
         return await agent.aresume(thread, dict(answer))
     except NothingWaitsError:
         return await agent.aresume(thread)
+
+
+def _as_known(humans: list[HumanMessage], known: Sequence[BaseMessage]) -> list[HumanMessage]:
+    """Return messages as a thread has them since a crash: its turn may have moved their files."""
+    sent = {_native(one): one.content for one in known if _native(one)}
+    return [
+        one.model_copy(update={"content": sent.get(_native(one), one.content)}) for one in humans
+    ]
+
+
+def _native(message: BaseMessage) -> str:
+    facts = message.additional_kwargs.get(SENDER) or {}
+    return hashed(*map(str, facts.values())) if facts.get("native_id") else ""
 
 
 async def _state(agent: Agent, thread: str) -> Any:

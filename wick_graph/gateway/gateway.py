@@ -26,7 +26,7 @@ from wick_graph.gateway.conversations import Conversations
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
-from wick_graph.gateway.messages import AT_ONCE, InboundMessage, command_of
+from wick_graph.gateway.messages import AT_ONCE, INTERNAL, InboundMessage, command_of
 from wick_graph.gateway.people import Gate, RoleHook, lowest
 from wick_graph.gateway.questions import expire
 from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
@@ -96,7 +96,7 @@ class Gateway:
         zone = zone_of(config.timezone)
         self._gate: Final = Gate(file.channels, config.limits, self.mailbox, zone)
         self.mailbox.sends = frozenset(channels)
-        self.mailbox.takes = frozenset([alone]) if alone else None
+        self.mailbox.takes = self._takes
         self.delivery: Final = Delivery(self.mailbox, channels)
         self.scheduler: Final = Scheduler(
             self.mailbox,
@@ -212,8 +212,18 @@ class Gateway:
         self.delivery.add(await self.mailbox.run(self.mailbox.unsent))
 
     async def _take_open(self) -> None:
-        for one in await self.mailbox.run(self.mailbox.waiting):
+        found = await self.mailbox.run(self.mailbox.waiting)
+        if found:
+            await self._conversations.recall()
+        for one in found:
             await self._queue(one)
+
+    def _takes(self, one: Row) -> bool:
+        """Return whether to take over a message: others have channels and agents of their own."""
+        if self._alone:
+            return one.chat == self._alone
+        name = target_of(InboundMessage.from_json(one.message))[0]
+        return name in self.channels or name in INTERNAL
 
     async def _queue(self, one: Row) -> None:
         if command_of(InboundMessage.from_json(one.message))[0] in AT_ONCE:
@@ -252,8 +262,8 @@ class Gateway:
 
     # --- messages that come in
 
-    async def receive(self, message: InboundMessage) -> None:
-        """Store a message and let it be answered; return once it is stored, known or refused.
+    async def receive(self, message: InboundMessage) -> str:
+        """Store a message and let it be answered; return why it is refused, empty if it is not.
 
         Raises:
             StorageError: It cannot be stored now.
@@ -262,13 +272,13 @@ class Gateway:
             found = await self.mailbox.run(self._gate.admit, message, self._clock())
             if not found.role:
                 await self._refuse(message, found.reply)
-                return
+                return found.refused
             known = {"role": found.role, "owner": found.owner}
             message = replace(message, metadata={**message.metadata, **known})
         elif message.metadata.get("kind") == "cron" and "origin" in message.metadata:
             found = await self.mailbox.run(self._gate.present, message, self._clock())
             if not found.role:
-                return
+                return found.refused
             origin = {**message.metadata["origin"], "role": found.role, "owner": found.owner}
             message = replace(message, metadata={**message.metadata, "origin": origin})
         key = hashed(message.channel, message.chat_id, message.native_id or uuid.uuid4().hex)
@@ -277,17 +287,18 @@ class Gateway:
         most = None if at_once or message.channel == "system" else self.config.backlog
         one = await box.run(box.receive, key, message.key, message.to_json(), most=most)
         if one is None:
-            return
+            return ""
         if one.state == "refused":
             await self._refuse(message, _BUSY)
-            return
+            return "backlog"
         if not one.here:
-            return  # the other process finds it
+            return ""  # the other process finds it
         if not at_once and not self._lanes.has(one.behind):
             await self._take_open()  # earlier ones come first: of a dead process, or given to this
         else:
             await self._queue(one)
         await self._note_chat(message)
+        return ""
 
     async def _refuse(self, message: InboundMessage, text: str) -> None:
         """Tell a sender why its message is not answered, once in a minute."""

@@ -260,7 +260,8 @@ class Threads:
         """Begin a run: make the thread if needed, set it to `running`, set its TTL.
 
         A ttl of `store` means the namespace's, what the thread has, or the store's default, in this
-        order. The title is for a thread that has none yet. A run that `resumes` does not change the thread's agent.
+        order. The title is for a thread that has none yet. A run that
+        `resumes` does not change the thread's agent.
 
         Returns:
             The thread as it was before, with the end of its last run; None if it is new.
