@@ -618,7 +618,6 @@ async def test_a_job_of_a_former_owner_has_no_owners_rights(tmp_path: Path) -> N
         assert "blue" not in str((await texts(two))["post:9"])
 
 
-@pytest.mark.xfail(reason="privilege: jobs are no turns of who planned them")
 async def test_jobs_count_for_the_budget_of_who_planned_them(tmp_path: Path) -> None:
     clock = Clock(NOON)
     gateway = {"limits": {"turns_per_day": 2}}
@@ -628,7 +627,6 @@ async def test_jobs_count_for_the_budget_of_who_planned_them(tmp_path: Path) -> 
         assert len((await texts(one))["post:2"]) <= 3, await texts(one)
 
 
-@pytest.mark.xfail(reason="privilege: the terminal takes a group for a direct chat")
 async def test_the_owners_memory_stands_in_no_groups_thread(tmp_path: Path) -> None:
     path = write(tmp_path)
     async with office(tmp_path, path=path) as one:
@@ -638,7 +636,6 @@ async def test_the_owners_memory_stands_in_no_groups_thread(tmp_path: Path) -> N
             assert "blue" not in await ask('memory_search(query="door")')
 
 
-@pytest.mark.xfail(reason="privilege: the terminal works in the owner's folder")
 async def test_a_session_of_another_person_works_in_that_persons_folder(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files/secret.txt").write_text("of the owner")

@@ -72,6 +72,9 @@ class _Turn:
     answers: str = ""
     """The id of the agent's question that it answers."""
 
+    held: Mapping[str, Any] = field(default_factory=dict)
+    """The origin of the chat of others in which the owner writes from a terminal."""
+
     @property
     def last(self) -> InboundMessage:
         """The message that is answered."""
@@ -86,7 +89,7 @@ class _Turn:
     def origin(self) -> dict[str, Any]:
         """Where it is held, with the lowest role of its senders."""
         every = [origin_of(one, self.last.key) for one in self.messages]
-        return {**every[-1], "role": lowest(*(one["role"] for one in every))}
+        return {**every[-1], **self.held, "role": lowest(*(one["role"] for one in every))}
 
 
 class Conversations:
@@ -166,6 +169,7 @@ class Conversations:
         if word:
             turn = _Turn(rows[:1], [first])
             try:
+                turn.held = await self._held(first)
                 text = await self._command(word, turn)
             except StorageError:
                 raise  # the store may be back at the next try
@@ -189,6 +193,7 @@ class Conversations:
     async def _answer(self, turn: _Turn) -> None:
         result, text = None, ""
         try:
+            turn.held = await self._held(turn.last)
             agent = await self._agent(turn.last, turn.origin)
             thread = await self._thread(turn)
             if turn.kind != "task" or await self._wakes(turn.last, agent, thread):
@@ -203,6 +208,8 @@ class Conversations:
             return
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{thread}")
+        planned = turn.kind == "cron" and "origin" in turn.last.metadata
+        if result is not None and (planned or not turn.kind):
             tokens = result.usage.total_tokens
             await self._mailbox.run(self._gate.note_turn, turn.messages, tokens, self._clock())
         await self._settle(turn, text, result)
@@ -278,8 +285,9 @@ class Conversations:
         """Ask an owner for approvals; return what is asked of the person in this chat."""
         origin, box = turn.origin, self._mailbox
         about = {"agent": agent.name, "origin": origin}
-        owners = await self._delivery.owners_chat()
-        place = place_of(origin, origin.get("owner") is True, owners)
+        owners, here = await self._delivery.owners_chat(), target_of(turn.last)
+        is_owner = origin.get("owner") is True or turn.last.channel == "cli"
+        place = place_of(here, is_owner, owners)
         told: list[str] = []
         for question in questions_of(result):
             if place is None:
@@ -287,7 +295,7 @@ class Conversations:
                 break
             asked = await box.run(ask, question, box, self._clock(), about)
             await self._delivery.say(asked.key, *place, text_of(asked), buttons_of(asked))
-            if place != (origin["channel"], origin["chat_id"]):
+            if place != here:
                 told = ["I have asked the owner, and go on when it is allowed."]
         for number, text in other_questions(result)[:1]:
             name = _asked_key(result.thread_id)
@@ -340,6 +348,16 @@ class Conversations:
     async def _agent(self, message: InboundMessage, origin: Mapping[str, Any]) -> Agent:
         model = message.metadata.get("model")
         return await self._agents.get(self._agent_id(message), origin, model)
+
+    async def _held(self, message: InboundMessage) -> Mapping[str, Any]:
+        """Return the origin of the session of a terminal; empty if it is the owner's own."""
+        if message.channel != "cli" or not message.session_key:
+            return {}
+        agent = await self._agent(message, origin_of(message, message.key))
+        thread = await self.sessions.thread(message.key)
+        known = (await _state(agent, thread)).values.get("origin")
+        known = known or await self.sessions.held(message.key)
+        return {} if known.get("owner") and known.get("group") is False else known
 
     async def _thread(self, turn: _Turn) -> str:
         if turn.kind in _OWN_THREAD:
@@ -409,7 +427,7 @@ class Conversations:
         if word == "/help":
             return "\n".join(f"{name} {what}" for name, what in COMMANDS.items())
         if word == "/new":
-            await self.sessions.renew(message.key, row.key)
+            await self.sessions.renew(message.key, row.key, turn.origin)
             return "A new conversation begins."
         if word in ("/approve", "/deny"):
             role = str(message.metadata.get("role"))

@@ -315,11 +315,10 @@ class Gate:
             channel=channel, sender_id=sender, chat_id="", content="", metadata=about
         )
         found = admit(asked, self._channels.get(channel), self._facts, now)
-        return (
-            replace(found, role=lowest(role, found.role), owner=owner and found.owner)
-            if found.role
-            else found
-        )
+        if found.role and (why := self._used_up(message, found.role, now)):
+            return Admission(refused="limit", reply=why)
+        present = lowest(role, found.role) if found.role else ""
+        return replace(found, role=present, owner=owner and found.owner)
 
     def may_refuse(self, message: InboundMessage, now: float) -> bool:
         """Return whether the sender may get a polite refusal, one in a minute."""
@@ -365,7 +364,9 @@ class Gate:
 
 
 def _spent_key(message: InboundMessage) -> str:
-    return f"spent/{hashed(message.channel, message.sender_id)}"
+    origin = message.metadata.get("origin") if message.channel == "system" else None
+    who = origin or {"channel": message.channel, "sender_id": message.sender_id}
+    return f"spent/{hashed(str(who.get('channel')), str(who.get('sender_id')))}"
 
 
 # --- Roles: what the tools of a thread may do.
