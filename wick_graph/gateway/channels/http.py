@@ -112,7 +112,7 @@ class Signer:
 class _Connection(H11Protocol):
     """A connection; one on which no request comes to its end of headers is closed."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Begin to look at it."""
         super().connection_made(transport)
         self._look(None, first=True)
