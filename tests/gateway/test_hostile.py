@@ -518,7 +518,6 @@ async def test_a_message_that_is_dropped_is_not_accepted(tmp_path: Path) -> None
         assert codes.count(202) == sum(gateway.mailbox.counts()["inbox"].values())
 
 
-@pytest.mark.xfail(reason="lost: a terminal cannot fetch, and tries forever")
 async def test_a_message_with_a_file_is_not_held_by_a_terminal(tmp_path: Path) -> None:
     """A terminal writes in the session, and takes a message whose file it cannot fetch."""
     path = write(tmp_path, nap=True)
@@ -580,7 +579,6 @@ async def test_a_change_of_busy_between_two_runs_repeats_no_call(tmp_path: Path)
     assert (tmp_path / "calls.log").read_text() == "b"
 
 
-@pytest.mark.xfail(reason="twice: a resume has another run id each time")
 async def test_a_resumed_turn_that_wrote_itself_says_nothing_more(tmp_path: Path) -> None:
     """It repeats after a crash as a run with another id, under which nothing was written."""
     calls = [("calculate", {"expression": "1+1"}), ("message", {"content": "It is 2."})]
@@ -796,7 +794,6 @@ async def test_a_message_interrupts_a_turn_that_has_not_begun(tmp_path: Path) ->
             (tmp_path / "awake").touch()
 
 
-@pytest.mark.xfail(reason="text: the reply comes before the thread is asked")
 async def test_nobody_is_told_that_a_call_is_approved_that_was_given_up(tmp_path: Path) -> None:
     async with office(tmp_path, agent=ASKED) as one:
         code = code_in(await one.ask("what is 2+2?"))

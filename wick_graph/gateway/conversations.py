@@ -48,6 +48,7 @@ from wick_graph.store.mailbox import Row, hashed
 MAX_FILE: Final = 20 * 2**20
 """Bytes of a file that comes with a message."""
 
+
 _MOST_FILES: Final = 10
 """Files of one message."""
 
@@ -148,9 +149,13 @@ class Conversations:
 
     async def answer(self, rows: list[Row]) -> bool:
         """Answer messages, again after a pause if that fails; return whether it was done."""
+        box = self._mailbox
         for pause in (*_RETRY, None):
             try:
-                await self.handle(rows)
+                if all(map(box.takes, rows)):
+                    await self.handle(rows)
+                else:  # they were given to this process since it answered those before
+                    await box.run(box.release, [one.row for one in rows])
                 return True
             except Exception as error:
                 log.error("a message of %s was not answered: %s", rows[0].chat, error)
@@ -196,6 +201,7 @@ class Conversations:
             turn.held = await self._held(turn.last)
             agent = await self._agent(turn.last, turn.origin)
             thread = await self._thread(turn)
+            self._delivery.turns[thread] = turn.rows[0].key  # the same after a crash
             if turn.kind != "task" or await self._wakes(turn.last, agent, thread):
                 result = await self._run(turn, agent, thread)
             if result is not None:
@@ -213,6 +219,7 @@ class Conversations:
             tokens = result.usage.total_tokens
             await self._mailbox.run(self._gate.note_turn, turn.messages, tokens, self._clock())
         await self._settle(turn, text, result)
+        self._delivery.turns.pop(thread, None)
         if result is not None and not turn.kind:
             self._compact_beside(agent, thread, result)
 
@@ -256,7 +263,7 @@ class Conversations:
             return ""
         if row in (fact.get("row"), fact.get("by")):  # again, after a crash
             return str(fact["id"] if fact.get("row") == row else fact["was"])
-        waits = any(one.id == fact["id"] for one in (await _state(agent, thread)).interrupts)
+        waits = await _asks(agent, thread, fact)
         if fact.get("row") or not waits or fact["who"] != _who(turn.origin):
             await self._mailbox.run(self._mailbox.drop_fact, name)
             return ""
@@ -266,8 +273,7 @@ class Conversations:
     async def _waits(self, key: str, fact: Any, agent: Agent, thread: str) -> bool:
         """Return whether a thread waits for a decision, or went on with it before a crash."""
         if not fact.get("begun"):
-            waits = (await _state(agent, thread)).interrupts
-            if not any(one.id == fact["id"] for one in waits):
+            if not await _asks(agent, thread, fact):
                 return False  # the person wrote on, and so gave the call up
             await self._mailbox.run(self._mailbox.put_fact, key, {**fact, "begun": True})
         return True
@@ -321,7 +327,7 @@ class Conversations:
             self._mailbox.settle,
             [row.row for row in turn.rows],
             drafts,
-            turn="" if result is None else result.run_id,
+            turn="" if result is None else turn.rows[0].key,
             unless=f"{channel}:{chat}" if done else "",
             drops=turn.drops,
         )
@@ -434,8 +440,12 @@ class Conversations:
             made = await self._mailbox.run(decision, message, role, self._mailbox, self._clock())
             if made is None:
                 return f"Write {word} and the code of the question."
-            if made.key:
+            fact = made.key and await self._mailbox.run(self._mailbox.fact, made.key)
+            if fact:
+                agent = await self._agents.get(fact["agent"], fact["origin"])
+                given_up = not fact.get("begun") and not await _asks(agent, fact["thread"], fact)
                 await self.decided(made.key)
+                return "The conversation went on without that call." if given_up else made.text
             return made.text
         thread = await self.sessions.thread(message.key)
         agent = await self._agent(message, turn.origin)
@@ -488,6 +498,11 @@ def _as_known(humans: list[HumanMessage], known: Sequence[BaseMessage]) -> list[
 def _native(message: BaseMessage) -> str:
     facts = message.additional_kwargs.get(SENDER) or {}
     return hashed(*map(str, facts.values())) if facts.get("native_id") else ""
+
+
+async def _asks(agent: Agent, thread: str, fact: Mapping[str, Any]) -> bool:
+    """Return whether a thread waits for the answer to a question."""
+    return any(one.id == fact["id"] for one in (await _state(agent, thread)).interrupts)
 
 
 async def _state(agent: Agent, thread: str) -> Any:

@@ -40,6 +40,8 @@ class Delivery:
     def __init__(self, mailbox: Mailbox, channels: Mapping[str, Channel]) -> None:
         self.mailbox, self.channels = mailbox, channels
         self.lanes: Final = Lanes(self._send)
+        self.turns: Final[dict[str, str]] = {}
+        """The keys of the messages that are answered, by thread."""
 
     async def say(
         self, key: str, channel: str, chat: str, text: str, buttons: Buttons = ()
@@ -48,12 +50,12 @@ class Delivery:
         message = OutboundMessage(channel=channel, chat_id=chat, content=text, buttons=buttons)
         await self.put(key, message)
 
-    async def put(self, key: str, message: OutboundMessage, turn: str = "") -> None:
+    async def put(self, key: str, message: OutboundMessage, thread: str = "") -> None:
         """Send a message of a tool or of the gateway; the same key sends it once.
 
-        `turn` is the run that writes it: an answer of this run to the same chat is left out.
+        `thread` is where it is written: the answer of the turn there to the same chat is left out.
         """
-        box = self.mailbox
+        box, turn = self.mailbox, self.turns.get(thread, "")
         for draft in self.drafts(key, message):
             made = await box.run(box.queue, draft, turn=turn)
             self.add([] if made is None else [made])

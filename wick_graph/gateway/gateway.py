@@ -212,18 +212,14 @@ class Gateway:
         self.delivery.add(await self.mailbox.run(self.mailbox.unsent))
 
     async def _take_open(self) -> None:
-        found = await self.mailbox.run(self.mailbox.waiting)
-        if found:
-            await self._conversations.recall()
-        for one in found:
+        await self._conversations.recall()
+        for one in await self.mailbox.run(self.mailbox.waiting):
             await self._queue(one)
 
     def _takes(self, one: Row) -> bool:
         """Return whether to take over a message: others have channels and agents of their own."""
-        if self._alone:
-            return one.chat == self._alone
         name = target_of(InboundMessage.from_json(one.message))[0]
-        return name in self.channels or name in INTERNAL
+        return self._alone in ("", one.chat) and (name in self.channels or name in INTERNAL)
 
     async def _queue(self, one: Row) -> None:
         if command_of(InboundMessage.from_json(one.message))[0] in AT_ONCE:

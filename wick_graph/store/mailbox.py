@@ -198,6 +198,11 @@ class Mailbox:
         """
         return self._claimed(inbox)
 
+    def release(self, rows: Collection[int]) -> None:
+        """Leave messages to another process."""
+        with self._writing() as db:
+            self._give(db, inbox, _NOBODY, inbox.c.server == self._server, inbox.c.rid.in_(rows))
+
     def settle(
         self,
         rows: Iterable[int],
