@@ -440,8 +440,8 @@ class Conversations:
             made = await self._mailbox.run(decision, message, role, self._mailbox, self._clock())
             if made is None:
                 return f"Write {word} and the code of the question."
-            fact = made.key and await self._mailbox.run(self._mailbox.fact, made.key)
-            if fact:
+            fact = await self._mailbox.run(self._mailbox.fact, made.key)
+            if fact is not None:
                 agent = await self._agents.get(fact["agent"], fact["origin"])
                 given_up = not fact.get("begun") and not await _asks(agent, fact["thread"], fact)
                 await self.decided(made.key)
