@@ -144,6 +144,11 @@ class Agents(Mapping[str, Agent]):
         made.config, made._made, made._models = config, {}, {}
         return made
 
+    def forget(self) -> None:
+        """Let go of the built agents' files and containers; they close when no run uses them."""
+        for one in backends_in([hook for agent in self._made.values() for hook in agent.hooks]):
+            self.backends.pop(one, None)
+
     def close(self) -> None:
         """Cancel background tasks, stop containers, close everything that is open."""
         while self.background:
@@ -168,12 +173,10 @@ class Agents(Mapping[str, Agent]):
         """Return the MCP servers of an agent; agents with the same settings share a session."""
         found = []
         for name, config in self.config.agent(agent_id).mcp_servers.items():
-            at = (entry for entry in self._servers if entry[:2] == (name, config))
-            known = next(at, None)
+            known = next((one for one in self._servers if one[:2] == (name, config)), None)
             if known is None:
                 check = _Unchanged(self.config)
-                server = server_of(name, config, self.config.base_dir, check)
-                known = (name, config, server, check)
+                known = (name, config, server_of(name, config, self.config.base_dir, check), check)
                 self._servers.append(known)
             known[3].file = self.config  # a reloaded file was trusted again
             found.append(known[2])
@@ -282,10 +285,8 @@ def build_agent(
     """
     config = file.agent(agent_id)
     tools = _tools_of(agent_id, file, agents)
-    if not model:
-        model = _model_of(agent_id, file)
-    elif isinstance(model, str):
-        model = resolve_model(model, base_dir=file.base_dir)
+    model = model or _model_of(agent_id, file)
+    own = config.model_fields_set if file.additions.ttl is None else ()
     hooks = hooks_of(agent_id, file) if hooks is None else hooks
     hooks = _with_background(hooks, config, agents)
     _check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
@@ -301,7 +302,7 @@ def build_agent(
         long_term=None if kept is None else SqlStore.of(opened, **kept.options()),
         max_iterations=config.max_iterations,
         **output_of(agent_id, file),
-        ttl=config.ttl if file.additions.ttl is None else STORES,
+        ttl=config.ttl if "ttl" in own else STORES,
         tool_timeout=config.tool_timeout,
         deadline=config.deadline,
         keep_latest=None if config.retention is None else config.retention.keep_latest,

@@ -95,6 +95,7 @@ def test_a_chat_in_a_session_takes_commands(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_listed_and_sent_again(folder: Inside) -> None:
+    assert folder.wick("gateway", "inbox").out == "there are no messages\n"
     with folder.store as store:
         box = store.mailbox
         message = InboundMessage(channel="post", sender_id="1", chat_id="1", content="hi\x1b[31m")

@@ -24,7 +24,7 @@ NOON = datetime(2026, 3, 10, 12, tzinfo=UTC).timestamp()
 CHATS = int(os.environ.get("WICK_GATEWAY_CHATS", "10"))
 """Chats of two processes."""
 
-ASKED = {"tools": ["calculate"], "approvals": {"calculate": "ask"}}
+ASKED = {"tools": ["calculate"], "approvals": {"calculate": True}}
 
 
 def code_in(text: str) -> str:

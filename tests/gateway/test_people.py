@@ -256,7 +256,8 @@ def gate_of(facts: Mailbox, **limits: int) -> Gate:
 
 
 def test_a_flood_of_a_thousand_gets_one_refusal(facts: Mailbox) -> None:
-    gate, sent = gate_of(facts), [message("2") for _ in range(1_000)]
+    gate = gate_of(facts)
+    sent = [message("2", native_id=str(number)) for number in range(1_000)]
     admitted = [bool(gate.admit(one, NOW + n * 0.05).role) for n, one in enumerate(sent)]
     assert admitted == [True] * 30 + [False] * 970
     assert sum(gate.may_refuse(one, NOW + n * 0.05) for n, one in enumerate(sent)) == 1
@@ -272,15 +273,16 @@ def test_a_flood_of_a_million_senders_needs_no_memory(facts: Mailbox) -> None:
 
 
 def test_two_machines_do_not_answer_each_other_forever(facts: Mailbox) -> None:
-    gate, one = gate_of(facts), message("2", forwarded=True)
-    admitted = [gate.admit(one, NOW + n).refused for n in range(12)]
+    gate = gate_of(facts)
+    answers = [message("2", forwarded=True, native_id=str(number)) for number in range(40)]
+    admitted = [gate.admit(one, NOW + n).refused for n, one in enumerate(answers[:12])]
     assert admitted == [""] * 10 + ["alone"] * 2
     assert gate.admit(message("2"), NOW + 20).role, "a person is always answered"
-    assert gate.admit(one, NOW + 21).role, "and breaks the row"
+    assert gate.admit(answers[12], NOW + 21).role, "and breaks the row"
     for n in range(20):
-        gate.admit(one, NOW + 100 + n)
-    assert not gate.admit(one, NOW + 200).role
-    assert gate.admit(one, NOW + 3_800).role, "a webhook is answered the next hour"
+        gate.admit(answers[13 + n], NOW + 100 + n)
+    assert not gate.admit(answers[33], NOW + 200).role
+    assert gate.admit(answers[34], NOW + 3_800).role, "a webhook is answered the next hour"
 
 
 def test_refusals_are_audited_and_not_without_end(
@@ -308,12 +310,12 @@ def test_a_budget_is_for_a_sender_and_a_day(facts: Mailbox) -> None:
         return gate.admit(message(sender), now).reply
 
     for sender in ("1", "2"):
-        gate.note_turn(message(sender), 40, NOW)
-        gate.note_turn(message(sender), 0, NOW)
+        gate.note_turn([message(sender)], 40, NOW)
+        gate.note_turn([message(sender)], 0, NOW)
     assert over() == "Your 2 messages of today are used up; write again tomorrow."
     assert gate.admit(message("2"), NOW).refused == "limit"
     assert (over("1"), over(now=tomorrow)) == ("", ""), "the owner is not limited"
-    gate.note_turn(message("2"), 100, tomorrow)
+    gate.note_turn([message("2")], 100, tomorrow)
     assert over(now=tomorrow).startswith("Your 100 tokens")
     assert gate_of(facts).admit(message("2"), tomorrow).role == "user"
     assert len(facts.facts("spent/")) == 2

@@ -255,8 +255,8 @@ def test_a_secret_in_the_arguments_is_not_shown() -> None:
 
 
 def test_a_question_goes_where_an_owner_reads_it() -> None:
-    here = {"channel": "telegram", "chat_id": "-5"}
+    here = ("telegram", "-5")
     assert place_of(here, True, ("telegram", "1")) == ("telegram", "-5")
     assert place_of(here, False, ("telegram", "1")) == ("telegram", "1")
-    assert place_of({}, True, ("telegram", "1")) == ("telegram", "1")
+    assert place_of(("", ""), True, ("telegram", "1")) == ("telegram", "1")
     assert place_of(here, False, None) is None

@@ -135,11 +135,19 @@ class _Terminal:
             if text.strip():
                 await self.channel.ask(text)
 
-    async def ask(self, text: str) -> None:
-        """Send a text, and wait until its answer is shown."""
+    async def ask(self, text: str, box: Mailbox) -> None:
+        """Send a text, and wait until its answer is shown, or it has ended without one."""
         native = (await self.channel.ask(text)).native_id
-        while (await self.shown.get()).reply_to != native:
-            continue
+        while True:
+            with suppress(TimeoutError):
+                if (await asyncio.wait_for(self.shown.get(), 1.0)).reply_to == native:
+                    return
+                continue
+            waits = [one.message for one in await box.run(box.inbox, "open", 1000)]
+            waits += [one.message for one in await box.run(box.outbox, "open", 1000)]
+            chats = [one["chat_id"] for one in waits]
+            if "local" not in chats:  # a tool has answered, or the message was refused
+                return
 
 
 def converse(
@@ -167,7 +175,7 @@ def converse(
         made = _gateway()(file, channels={"cli": terminal.channel}, model=model, alone=session)
         async with made.running():
             if text is not None:
-                await terminal.ask(text)
+                await terminal.ask(text, made.mailbox)
                 return
             output.say(f"session {session}; /help lists the commands", dim=True)
             await _until_stopped(terminal.talk())

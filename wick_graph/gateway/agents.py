@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +15,11 @@ from wick_graph.loading import Agents
 from wick_graph.service.tenants import config_for
 from wick_graph.store.mailbox import hashed
 
-_MOST_VIEWS: Final = 256
-"""How many conversations keep their agents built."""
+_MOST_VIEWS: Final = 64
+"""How many conversations keep their agents built; each keeps files open."""
+
+
+_Key = tuple[str, str | None]
 
 
 class OriginAgents:
@@ -28,8 +31,9 @@ class OriginAgents:
 
     def __init__(self, root: Agents) -> None:
         self._root, self._file, self._model = root, root.config, root.model
-        self._view = lru_cache(_MOST_VIEWS)(self._viewed)
-        self._made: dict[tuple[str, str | None, str], Agent] = {}
+        self._views: OrderedDict[_Key, Agents] = OrderedDict()
+        """By folder and model, the least recently used first."""
+        self._made: dict[tuple[_Key, str], Agent] = {}
         self._building = asyncio.Lock()
 
     def check(self) -> None:
@@ -39,7 +43,7 @@ class OriginAgents:
             ConfigError: One cannot be built.
         """
         for agent_id in self._file.agents:
-            self._made["", self._model, agent_id] = self._root[agent_id]
+            self._root[agent_id]
 
     def name_of(self, agent_id: str | None) -> str:
         """Return the id of an agent; without one, that of the file's default agent.
@@ -60,14 +64,17 @@ class OriginAgents:
         Raises:
             ConfigError: There is no such agent, or it cannot be built.
         """
-        key = (_folder_of(origin), model or self._model, agent_id)
-        if (known := self._made.get(key)) is not None:
+        key = (_folder_of(origin), model or self._model)
+        view = self._view(*key)
+        if (known := self._made.get((key, agent_id))) is not None:
             return known
         async with self._building:  # one at a time: they share servers and backends
-            view = await asyncio.to_thread(self._view, *key[:2])
-            made = self._made[key] = await asyncio.to_thread(view.__getitem__, agent_id)
-        while len(self._made) > _MOST_VIEWS:
-            del self._made[next(iter(self._made))]
+            made = self._made[key, agent_id] = await asyncio.to_thread(view.__getitem__, agent_id)
+        while len(self._views) > _MOST_VIEWS:
+            old, view = self._views.popitem(last=False)
+            view.forget()
+            for one in view:
+                self._made.pop((old, one), None)
         return made
 
     def workdir(self, agent_id: str, origin: Mapping[str, Any]) -> Path | None:
@@ -76,12 +83,17 @@ class OriginAgents:
         backend = file.agent(agent_id).backend
         return None if backend is None else folder_of(backend, file.base_dir)
 
-    def _viewed(self, folder: str, model: str | None) -> Agents:
-        if not folder and model == self._model:
+    def _view(self, folder: str, model: str | None) -> Agents:
+        key = (folder, model)
+        if key == ("", self._model):
             return self._root
-        view = self._root.of(config_for(self._file, folder) if folder else self._file)
-        view.model = model
-        return view
+        if key not in self._views:
+            self._views[key] = self._root.of(
+                config_for(self._file, folder) if folder else self._file
+            )
+            self._views[key].model = model
+        self._views.move_to_end(key)
+        return self._views[key]
 
 
 def _folder_of(origin: Mapping[str, Any]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from langchain_core.messages import BaseMessage, HumanMessage
+
 from wick_graph import langgraph_config
 from wick_graph.config import AgentsFile
 from wick_graph.config.gateway import Busy
@@ -27,7 +29,7 @@ from wick_graph.gateway.messages import (
     own_message,
     thread_of,
 )
-from wick_graph.gateway.people import Gate, lowest
+from wick_graph.gateway.people import SENDER, Gate, lowest
 from wick_graph.gateway.questions import (
     answer_of,
     ask,
@@ -46,8 +48,12 @@ from wick_graph.store.mailbox import Row, hashed
 MAX_FILE: Final = 20 * 2**20
 """Bytes of a file that comes with a message."""
 
+
 _MOST_FILES: Final = 10
 """Files of one message."""
+
+_BATCH, _MEDIA = "batch/", "media/"
+"""How the keys of facts of a turn begin."""
 
 _RETRY: Final = (0.5, 2.0, 10.0, 30.0)
 """Seconds until a message is handled again after its handling failed: the store was away."""
@@ -64,6 +70,11 @@ class _Turn:
     messages: Sequence[InboundMessage]
     drops: list[str] = field(default_factory=list)
     """Facts that end with it."""
+    answers: str = ""
+    """The id of the agent's question that it answers."""
+
+    held: Mapping[str, Any] = field(default_factory=dict)
+    """The origin of the chat of others in which the owner writes from a terminal."""
 
     @property
     def last(self) -> InboundMessage:
@@ -79,7 +90,7 @@ class _Turn:
     def origin(self) -> dict[str, Any]:
         """Where it is held, with the lowest role of its senders."""
         every = [origin_of(one, self.last.key) for one in self.messages]
-        return {**every[-1], "role": lowest(*(one["role"] for one in every))}
+        return {**every[-1], **self.held, "role": lowest(*(one["role"] for one in every))}
 
 
 class Conversations:
@@ -101,6 +112,8 @@ class Conversations:
         self._gate: Final = gate
         self.sessions: Final = Sessions(self._mailbox)
         self._compacting: set[asyncio.Task[str]] = set()
+        self._batches: dict[str, str] = {}
+        """The facts of turns with several messages, by the keys of these."""
 
     def busy_of(self, one: Row) -> Busy:
         """Return what happens to a message that comes during a turn of its chat."""
@@ -111,7 +124,15 @@ class Conversations:
 
     def joins(self, one: Row, after: Row) -> bool:
         """Return whether a message is answered in one turn with the one before it."""
+        batch = self._batches.get(one.key)
+        if batch is not None:
+            return batch == self._batches.get(after.key)
         return self.busy_of(one) == self.busy_of(after) == "collect"
+
+    async def recall(self) -> None:
+        """Read which messages were answered in one turn before a crash."""
+        found = await self._mailbox.run(self._mailbox.facts, _BATCH)
+        self._batches = {key: name for name, keys in found.items() for key in keys}
 
     async def interrupt(self, one: Row) -> None:
         """Cancel the turn of a chat for a message that came."""
@@ -128,9 +149,13 @@ class Conversations:
 
     async def answer(self, rows: list[Row]) -> bool:
         """Answer messages, again after a pause if that fails; return whether it was done."""
+        box = self._mailbox
         for pause in (*_RETRY, None):
             try:
-                await self.handle(rows)
+                if all(map(box.takes, rows)):
+                    await self.handle(rows)
+                else:  # they were given to this process since it answered those before
+                    await box.run(box.release, [one.row for one in rows])
                 return True
             except Exception as error:
                 log.error("a message of %s was not answered: %s", rows[0].chat, error)
@@ -148,11 +173,19 @@ class Conversations:
         word, _ = command_of(first)
         if word:
             turn = _Turn(rows[:1], [first])
-            await self._settle(turn, await self._command(word, turn))
+            try:
+                turn.held = await self._held(first)
+                text = await self._command(word, turn)
+            except StorageError:
+                raise  # the store may be back at the next try
+            except Exception as error:  # else the chat would wait for this command forever
+                text = failure(error, turn.origin)
+            await self._settle(turn, text)
             return
         now, drops = rows, []
-        if self.busy_of(rows[0]) == "collect":  # after a crash, a turn has the messages it had
-            name, keys = f"batch/{rows[0].key}", [row.key for row in rows]
+        collects = self.busy_of(rows[0]) == "collect" or rows[0].key in self._batches
+        if collects:  # after a crash, a turn has the messages it had
+            name, keys = _BATCH + rows[0].key, [row.key for row in rows]
             known = await box.run(box.change_fact, name, lambda known: known or keys)
             now, drops = [row for row in rows if row.key in known], [name]
         messages = [InboundMessage.from_json(row.message) for row in now]
@@ -165,8 +198,10 @@ class Conversations:
     async def _answer(self, turn: _Turn) -> None:
         result, text = None, ""
         try:
+            turn.held = await self._held(turn.last)
             agent = await self._agent(turn.last, turn.origin)
             thread = await self._thread(turn)
+            self._delivery.turns[thread] = turn.rows[0].key  # the same after a crash
             if turn.kind != "task" or await self._wakes(turn.last, agent, thread):
                 result = await self._run(turn, agent, thread)
             if result is not None:
@@ -175,13 +210,16 @@ class Conversations:
             raise  # the store may be back at the next try
         except Exception as error:
             log.warning("a turn of %s failed: %s", turn.last.key, error, exc_info=True)
-            await self._settle(turn, failure(error))
+            await self._settle(turn, failure(error, turn.origin))
             return
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{thread}")
+        planned = turn.kind == "cron" and "origin" in turn.last.metadata
+        if result is not None and (planned or not turn.kind):
             tokens = result.usage.total_tokens
-            await self._mailbox.run(self._gate.note_turn, turn.last, tokens, self._clock())
+            await self._mailbox.run(self._gate.note_turn, turn.messages, tokens, self._clock())
         await self._settle(turn, text, result)
+        self._delivery.turns.pop(thread, None)
         if result is not None and not turn.kind:
             self._compact_beside(agent, thread, result)
 
@@ -191,17 +229,21 @@ class Conversations:
             key = str(turn.last.metadata["question"])
             fact = await self._mailbox.run(self._mailbox.fact, key)
             turn.drops.append(key)
-            return None if fact is None else await _resumed(agent, thread, answer_of(fact))
-        asked = "" if turn.kind else await self._asked(turn, agent, thread)
-        if asked:
-            turn.drops.append(_asked_key(thread))
-            text = "\n\n".join(one.content for one in turn.messages)
-            return await _resumed(agent, thread, {asked: text})
+            if fact is None or not await self._waits(key, fact, agent, thread):
+                return None
+            return await _resumed(agent, thread, answer_of(fact))
+        turn.answers = "" if turn.kind else await self._asked(turn, agent, thread)
         images = agent.spec.model.reads_images
         humans = []
         for row, message in zip(turn.rows, turn.messages, strict=True):
             media = await self._media(row, message, turn)
             humans.append(human_of(message, media, images=images))
+        if turn.answers:
+            turn.drops.append(_asked_key(thread))
+            text = "\n\n".join(one.text for one in humans)
+            return await _resumed(agent, thread, {turn.answers: text})
+        if any(one.startswith(_MEDIA) for one in turn.drops):
+            humans = _as_known(humans, (await _state(agent, thread)).values.get("messages") or ())
         keys = [row.key for row in turn.rows]
         return await agent.ainvoke(
             {"messages": humans, "origin": turn.origin},
@@ -219,29 +261,39 @@ class Conversations:
         fact = await self._mailbox.run(self._mailbox.fact, name)
         if fact is None:
             return ""
-        if fact.get("row") == row:  # it was answered before a crash
-            return str(fact["id"])
-        waits = any(one.id == fact["id"] for one in (await _state(agent, thread)).interrupts)
+        if row in (fact.get("row"), fact.get("by")):  # again, after a crash
+            return str(fact["id"] if fact.get("row") == row else fact["was"])
+        waits = await _asks(agent, thread, fact)
         if fact.get("row") or not waits or fact["who"] != _who(turn.origin):
             await self._mailbox.run(self._mailbox.drop_fact, name)
             return ""
         await self._mailbox.run(self._mailbox.put_fact, name, {**fact, "row": row})
         return str(fact["id"])
 
+    async def _waits(self, key: str, fact: Any, agent: Agent, thread: str) -> bool:
+        """Return whether a thread waits for a decision, or went on with it before a crash."""
+        if not fact.get("begun"):
+            if not await _asks(agent, thread, fact):
+                return False  # the person wrote on, and so gave the call up
+            await self._mailbox.run(self._mailbox.put_fact, key, {**fact, "begun": True})
+        return True
+
     async def _text(self, turn: _Turn, agent: Agent, result: Result) -> str:
         """Return what a turn answers: nothing if it was cancelled, or a heartbeat is silent."""
         if result.stopped_because == "interrupted":
-            return await self._ask(turn.origin, agent, result)
+            return await self._ask(turn, agent, result)
         silent = turn.kind == "heartbeat" and is_silent(result.text)
         if silent or result.stopped_because == "cancelled":
             return ""
         return result.text or self._config.default_response
 
-    async def _ask(self, origin: Mapping[str, Any], agent: Agent, result: Result) -> str:
+    async def _ask(self, turn: _Turn, agent: Agent, result: Result) -> str:
         """Ask an owner for approvals; return what is asked of the person in this chat."""
-        box, about = self._mailbox, {"agent": agent.name, "origin": origin}
-        owners = await self._delivery.owners_chat()
-        place = place_of(origin, origin.get("owner") is True, owners)
+        origin, box = turn.origin, self._mailbox
+        about = {"agent": agent.name, "origin": origin}
+        owners, here = await self._delivery.owners_chat(), target_of(turn.last)
+        is_owner = origin.get("owner") is True or turn.last.channel == "cli"
+        place = place_of(here, is_owner, owners)
         told: list[str] = []
         for question in questions_of(result):
             if place is None:
@@ -249,11 +301,13 @@ class Conversations:
                 break
             asked = await box.run(ask, question, box, self._clock(), about)
             await self._delivery.say(asked.key, *place, text_of(asked), buttons_of(asked))
-            if place != (origin["channel"], origin["chat_id"]):
+            if place != here:
                 told = ["I have asked the owner, and go on when it is allowed."]
         for number, text in other_questions(result)[:1]:
-            fact = {"id": number, "who": _who(origin)}
-            await box.run(box.put_fact, _asked_key(result.thread_id), fact)
+            name = _asked_key(result.thread_id)
+            asker = {"by": turn.rows[0].key, "was": turn.answers}
+            await box.run(box.put_fact, name, {"id": number, "who": _who(origin), **asker})
+            turn.drops = [one for one in turn.drops if one != name]  # that was the one before
             told.append(text)
         return "\n\n".join(told)
 
@@ -273,7 +327,7 @@ class Conversations:
             self._mailbox.settle,
             [row.row for row in turn.rows],
             drafts,
-            turn="" if result is None else result.run_id,
+            turn="" if result is None else turn.rows[0].key,
             unless=f"{channel}:{chat}" if done else "",
             drops=turn.drops,
         )
@@ -301,6 +355,16 @@ class Conversations:
         model = message.metadata.get("model")
         return await self._agents.get(self._agent_id(message), origin, model)
 
+    async def _held(self, message: InboundMessage) -> Mapping[str, Any]:
+        """Return the origin of the session of a terminal; empty if it is the owner's own."""
+        if message.channel != "cli" or not message.session_key:
+            return {}
+        agent = await self._agent(message, origin_of(message, message.key))
+        thread = await self.sessions.thread(message.key)
+        known = (await _state(agent, thread)).values.get("origin")
+        known = known or await self.sessions.held(message.key)
+        return {} if known.get("owner") and known.get("group") is False else known
+
     async def _thread(self, turn: _Turn) -> str:
         if turn.kind in _OWN_THREAD:
             return thread_of(turn.last.key)
@@ -312,7 +376,7 @@ class Conversations:
         attached = message.metadata.get("attachments") or ()
         if not attached:
             return {}
-        box, name = self._mailbox, f"media/{row.key}"
+        box, name = self._mailbox, _MEDIA + row.key
         turn.drops.append(name)
         if (known := await box.run(box.fact, name)) is not None:
             return known  # type: ignore[no-any-return]  # as it was put
@@ -369,15 +433,19 @@ class Conversations:
         if word == "/help":
             return "\n".join(f"{name} {what}" for name, what in COMMANDS.items())
         if word == "/new":
-            await self.sessions.renew(message.key, row.key)
+            await self.sessions.renew(message.key, row.key, turn.origin)
             return "A new conversation begins."
         if word in ("/approve", "/deny"):
             role = str(message.metadata.get("role"))
             made = await self._mailbox.run(decision, message, role, self._mailbox, self._clock())
             if made is None:
                 return f"Write {word} and the code of the question."
-            if made.key:
+            fact = await self._mailbox.run(self._mailbox.fact, made.key)
+            if fact is not None:
+                agent = await self._agents.get(fact["agent"], fact["origin"])
+                given_up = not fact.get("begun") and not await _asks(agent, fact["thread"], fact)
                 await self.decided(made.key)
+                return "The conversation went on without that call." if given_up else made.text
             return made.text
         thread = await self.sessions.thread(message.key)
         agent = await self._agent(message, turn.origin)
@@ -417,6 +485,24 @@ async def _resumed(agent: Agent, thread: str, answer: Mapping[str, Any]) -> Resu
         return await agent.aresume(thread, dict(answer))
     except NothingWaitsError:
         return await agent.aresume(thread)
+
+
+def _as_known(humans: list[HumanMessage], known: Sequence[BaseMessage]) -> list[HumanMessage]:
+    """Return messages as a thread has them since a crash: its turn may have moved their files."""
+    sent = {_native(one): one.content for one in known if _native(one)}
+    return [
+        one.model_copy(update={"content": sent.get(_native(one), one.content)}) for one in humans
+    ]
+
+
+def _native(message: BaseMessage) -> str:
+    facts = message.additional_kwargs.get(SENDER) or {}
+    return hashed(*map(str, facts.values())) if facts.get("native_id") else ""
+
+
+async def _asks(agent: Agent, thread: str, fact: Mapping[str, Any]) -> bool:
+    """Return whether a thread waits for the answer to a question."""
+    return any(one.id == fact["id"] for one in (await _state(agent, thread)).interrupts)
 
 
 async def _state(agent: Agent, thread: str) -> Any:

@@ -29,12 +29,19 @@ _SEND_SECONDS: Final = 360.0
 """Seconds after which a try counts as failed, although the channel has not answered."""
 
 
+def pause_after(tries: int) -> float:
+    """Return the seconds after a failed try; all together an outage of ten minutes is survived."""
+    return min(3.0 ** (tries - 1), 300.0)
+
+
 class Delivery:
     """Put messages into the outbox, and send what is there through its channels."""
 
     def __init__(self, mailbox: Mailbox, channels: Mapping[str, Channel]) -> None:
         self.mailbox, self.channels = mailbox, channels
         self.lanes: Final = Lanes(self._send)
+        self.turns: Final[dict[str, str]] = {}
+        """The keys of the messages that are answered, by thread."""
 
     async def say(
         self, key: str, channel: str, chat: str, text: str, buttons: Buttons = ()
@@ -43,12 +50,12 @@ class Delivery:
         message = OutboundMessage(channel=channel, chat_id=chat, content=text, buttons=buttons)
         await self.put(key, message)
 
-    async def put(self, key: str, message: OutboundMessage, turn: str = "") -> None:
+    async def put(self, key: str, message: OutboundMessage, thread: str = "") -> None:
         """Send a message of a tool or of the gateway; the same key sends it once.
 
-        `turn` is the run that writes it: an answer of this run to the same chat is left out.
+        `thread` is where it is written: the answer of the turn there to the same chat is left out.
         """
-        box = self.mailbox
+        box, turn = self.mailbox, self.turns.get(thread, "")
         for draft in self.drafts(key, message):
             made = await box.run(box.queue, draft, turn=turn)
             self.add([] if made is None else [made])
@@ -85,7 +92,8 @@ class Delivery:
         one: Row | None = rows[0]
         try:
             while one is not None:
-                if (early := one.due - self.mailbox.now) > 0:
+                early = one.due - self.mailbox.now
+                if early > 0 and one.tries:  # the first try waits for no clock that was set back
                     await wait_for(self.lanes.stopping, early)
                 if self.lanes.stopping.is_set():
                     return False
@@ -109,9 +117,9 @@ class Delivery:
         return None
 
     async def _failed(self, one: Row, error: Exception) -> Row | None:
-        """Note a failure: tried again later, doubled each time, or when the platform wants."""
+        """Note a failure: tried again later, or when the platform wants."""
         told = str(error) if isinstance(error, WickError) else type(error).__name__
-        pause = min(2.0**one.tries, 300.0) * random.uniform(1, 1.2)
+        pause = pause_after(one.tries + 1) * random.uniform(1, 1.2)
         permanent = one.tries + 1 >= TRIES
         if isinstance(error, DeliveryError):
             permanent = permanent or error.permanent

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from wick_graph.config import AgentsFile
 from wick_graph.config.schema import Additions
-from wick_graph.errors import StorageError, WickError
+from wick_graph.errors import StorageError, describe
 from wick_graph.gateway.agents import OriginAgents
 from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
 from wick_graph.gateway.channels.registry import make_channel
@@ -26,7 +26,7 @@ from wick_graph.gateway.conversations import Conversations
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
-from wick_graph.gateway.messages import AT_ONCE, InboundMessage, command_of
+from wick_graph.gateway.messages import AT_ONCE, INTERNAL, InboundMessage, command_of
 from wick_graph.gateway.people import Gate, RoleHook, lowest
 from wick_graph.gateway.questions import expire
 from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
@@ -88,14 +88,15 @@ class Gateway:
             channels = {name: make_channel(name, one) for name, one in file.channels.items()}
         self.channels: Final = channels
         self.workspace.mkdir(parents=True, exist_ok=True)
-        ttl = {"": OTHERS_TTL, **dict.fromkeys(["cli", *file.channels, *channels], "never")}
+        others = "never" if alone else OTHERS_TTL  # a session of the terminal has any key
+        ttl = {"": others, **dict.fromkeys(["cli", *file.channels, *channels], "never")}
         self._root: Final = Agents(file.adding(Additions(ttl=ttl)), model=model)
         self.store: Final = self._root.store
         self.mailbox: Final[Mailbox] = self.store.mailbox
         zone = zone_of(config.timezone)
         self._gate: Final = Gate(file.channels, config.limits, self.mailbox, zone)
         self.mailbox.sends = frozenset(channels)
-        self.mailbox.takes = frozenset([alone]) if alone else None
+        self.mailbox.takes = self._takes
         self.delivery: Final = Delivery(self.mailbox, channels)
         self.scheduler: Final = Scheduler(
             self.mailbox,
@@ -121,6 +122,8 @@ class Gateway:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._told: dict[str, str] = {}
         """What was wrong with each channel when it was last looked at."""
+        self._at_once: set[int] = set()
+        """Rows of commands that are being done beside the turns."""
 
     def _additions(self, file: AgentsFile) -> Additions:
         config, put = self.config, self.delivery.put
@@ -199,8 +202,8 @@ class Gateway:
         while True:
             try:
                 await work()
-            except WickError as error:  # the next time may succeed
-                log.error("the gateway could not look after its messages: %s", error)
+            except Exception as error:  # the next time may succeed, and nothing else would look
+                log.error("the gateway could not look after its messages: %s", describe(error))
             await asyncio.sleep(seconds)
 
     async def _look(self) -> None:
@@ -209,15 +212,34 @@ class Gateway:
         self.delivery.add(await self.mailbox.run(self.mailbox.unsent))
 
     async def _take_open(self) -> None:
+        await self._conversations.recall()
         for one in await self.mailbox.run(self.mailbox.waiting):
             await self._queue(one)
 
+    def _takes(self, one: Row) -> bool:
+        """Return whether to take over a message: others have channels and agents of their own."""
+        name = target_of(InboundMessage.from_json(one.message))[0]
+        return self._alone in ("", one.chat) and (name in self.channels or name in INTERNAL)
+
     async def _queue(self, one: Row) -> None:
-        if self._lanes.add(one) and self._conversations.busy_of(one) == "interrupt":
+        if command_of(InboundMessage.from_json(one.message))[0] in AT_ONCE:
+            if one.row not in self._at_once:
+                self.spawn(self._do_at_once(one))
+        elif self._lanes.add(one) and self._conversations.busy_of(one) == "interrupt":
             await self._conversations.interrupt(one)
 
+    async def _do_at_once(self, one: Row) -> None:
+        """Do what does not wait for the turn before it; the next look repeats what fails."""
+        self._at_once.add(one.row)
+        try:
+            await self._conversations.handle([one])
+        except StorageError as error:
+            log.error("a command of %s was not done: %s", one.chat, error)
+        finally:
+            self._at_once.discard(one.row)
+
     async def _show_life(self) -> None:
-        health = {name: channel.healthy() for name, channel in self.channels.items()}
+        health = {name: _health(channel) for name, channel in self.channels.items()}
         for name, wrong in health.items():
             if wrong and wrong != self._told.get(name):
                 log.warning("%s", wrong)
@@ -236,8 +258,8 @@ class Gateway:
 
     # --- messages that come in
 
-    async def receive(self, message: InboundMessage) -> None:
-        """Store a message and let it be answered; return once it is stored, known or refused.
+    async def receive(self, message: InboundMessage) -> str:
+        """Store a message and let it be answered; return why it is refused, empty if it is not.
 
         Raises:
             StorageError: It cannot be stored now.
@@ -246,26 +268,33 @@ class Gateway:
             found = await self.mailbox.run(self._gate.admit, message, self._clock())
             if not found.role:
                 await self._refuse(message, found.reply)
-                return
+                return found.refused
             known = {"role": found.role, "owner": found.owner}
             message = replace(message, metadata={**message.metadata, **known})
+        elif message.metadata.get("kind") == "cron" and "origin" in message.metadata:
+            found = await self.mailbox.run(self._gate.present, message, self._clock())
+            if not found.role:
+                return found.refused
+            origin = {**message.metadata["origin"], "role": found.role, "owner": found.owner}
+            message = replace(message, metadata={**message.metadata, "origin": origin})
         key = hashed(message.channel, message.chat_id, message.native_id or uuid.uuid4().hex)
-        box, most = self.mailbox, self.config.backlog
+        at_once, box = command_of(message)[0] in AT_ONCE, self.mailbox
+        # a decision, the end of a task and /stop would be lost, and no person repeats them
+        most = None if at_once or message.channel == "system" else self.config.backlog
         one = await box.run(box.receive, key, message.key, message.to_json(), most=most)
         if one is None:
-            return
+            return ""
         if one.state == "refused":
             await self._refuse(message, _BUSY)
-            return
+            return "backlog"
         if not one.here:
-            return  # the other process finds it
-        if command_of(message)[0] in AT_ONCE:
-            self.spawn(self._conversations.handle([one]))
-        elif not self._lanes.has(one.behind):
+            return ""  # the other process finds it
+        if not at_once and not self._lanes.has(one.behind):
             await self._take_open()  # earlier ones come first: of a dead process, or given to this
         else:
             await self._queue(one)
         await self._note_chat(message)
+        return ""
 
     async def _refuse(self, message: InboundMessage, text: str) -> None:
         """Tell a sender why its message is not answered, once in a minute."""
@@ -281,3 +310,10 @@ class Gateway:
         box, chat = self.mailbox, ":".join(target_of(message))
         if await box.run(box.fact, LAST_CHAT) != chat:
             await box.run(box.put_fact, LAST_CHAT, chat)
+
+
+def _health(channel: Channel) -> str:
+    try:
+        return channel.healthy()
+    except Exception as error:  # a package's fault; without signs of life others take its messages
+        return f"the channel {channel.name} cannot say how it is: {describe(error)}"

@@ -142,17 +142,18 @@ def thread_of(key: str, tag: str = "") -> str:
     ends = f".{tag}" if tag else ""
     if len(key) <= _LONGEST and THREAD_ID_PATTERN.fullmatch(key) and not _TAKEN.fullmatch(key):
         return f"{key}{ends}"
-    channel = re.sub(r"[^A-Za-z0-9_-]", "", key.partition(":")[0])[:32] or "chat"
+    channel = re.sub(r"[^A-Za-z0-9_-]", "", key.partition(":")[0])[:64] or "chat"
     return f"{channel}:h{hashed(key)[:40]}{ends}"
 
 
 def command_of(message: InboundMessage) -> tuple[str, str]:
     """Return the command that a person's message begins with, and the rest; empty for none.
 
-    `/new@name`, as groups write it, is `/new`. A pressed button says its code.
+    `/new@name`, as groups write it, is `/new`. A pressed button says its code. What is forwarded
+    was written by someone else.
     """
     text = str(message.metadata.get("button") or message.content)
-    if message.channel == "system":
+    if message.channel == "system" or message.metadata.get("forwarded"):
         return "", ""
     word, _, rest = text.strip().partition(" ")
     name = word.partition("@")[0].lower()
@@ -170,16 +171,26 @@ class Sessions:
         fact = await self._mailbox.run(self._mailbox.fact, f"session/{hashed(key)}")
         return thread_of(key) if fact is None else str(fact["thread"])
 
-    async def renew(self, key: str, by: str) -> str:
+    async def held(self, key: str) -> Mapping[str, Any]:
+        """Return the origin of the conversation that was renewed last; empty for none."""
+        fact = await self._mailbox.run(self._mailbox.fact, f"session/{hashed(key)}")
+        return (fact or {}).get("origin") or {}
+
+    async def renew(self, key: str, by: str, origin: Mapping[str, Any] | None = None) -> str:
         """Let a session continue a new thread, and return it; the old one stays as it is.
 
-        The same message renews a session once.
+        The same message renews a session once. `origin` says where it is held.
         """
 
-        def change(fact: dict[str, str] | None) -> dict[str, str]:
+        def change(fact: dict[str, Any] | None) -> dict[str, Any]:
             if fact is not None and fact.get("by") == by:
                 return fact
-            return {"key": key, "thread": thread_of(key, secrets.token_hex(6)), "by": by}
+            return {
+                "key": key,
+                "thread": thread_of(key, secrets.token_hex(6)),
+                "by": by,
+                "origin": origin,
+            }
 
         box, name = self._mailbox, f"session/{hashed(key)}"
         return str((await box.run(box.change_fact, name, change))["thread"])

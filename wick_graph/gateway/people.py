@@ -36,6 +36,8 @@ Role = Literal["owner", "user", "untrusted"]
 ROLES: Final[tuple[Role, ...]] = ("untrusted", "user", "owner")
 """The roles, the lowest first."""
 
+_WEEK: Final = 7 * 86_400.0
+
 CODE_SECONDS: Final = 3_600.0
 
 MOST_CODES: Final = 3
@@ -272,32 +274,59 @@ class Gate:
         return found
 
     def _decide(self, message: InboundMessage, now: float) -> Admission:
-        limits, alone = self._limits, ("alone", message.channel, message.chat_id)
-        sent = self._count(("from", message.channel, message.sender_id), now)
-        if sent > limits.messages_per_minute:
+        limits, channel, chat = self._limits, message.channel, message.chat_id
+        known, alone = ("id", channel, chat, message.native_id), ("alone", channel, chat)
+        again = bool(message.native_id) and known in self._counts
+        mine = ("from", channel, message.sender_id)
+        if not again and self._count_sent(mine, message, now, 60.0) > limits.messages_per_minute:
             return Admission(refused="flood")
-        found = admit(message, self._channels.get(message.channel), self._facts, now)
-        if found.role == "untrusted" and self._count(alone, now, 3_600.0) > limits.alone:
+        found = admit(message, self._channels.get(channel), self._facts, now)
+        low = found.role == "untrusted" and not again
+        if low and self._count_sent(alone, message, now, 3_600.0) > limits.alone:
             return Admission(refused="alone")
         if found.role in ("owner", "user"):  # a person breaks the row
-            self._counts.pop(alone, None)
+            self._counts.pop((*alone, ""), None)
         if found.role and (why := self._used_up(message, found.role, now)):
             return Admission(refused="limit", reply=why)
+        if found.role and message.native_id:  # once, also if it cannot be stored and comes again
+            self._count(known, now)
         return found
+
+    def present(self, message: InboundMessage, now: float) -> Admission:
+        """Return the role that who planned a chat's job has now, but none higher than then."""
+        origin = message.metadata["origin"]
+        channel, sender = str(origin.get("channel")), str(origin.get("sender_id"))
+        role, owner = lowest(origin.get("role")), origin.get("owner") is True
+        if sender == "heartbeat" or sender.startswith("cron:"):  # a job of the owner's planned it
+            return Admission(role, owner=owner)
+        about = {"group": True}  # a job gets no code for pairing
+        asked = InboundMessage(
+            channel=channel, sender_id=sender, chat_id="", content="", metadata=about
+        )
+        found = admit(asked, self._channels.get(channel), self._facts, now)
+        if found.role and (why := self._used_up(message, found.role, now)):
+            return Admission(refused="limit", reply=why)
+        present = lowest(role, found.role) if found.role else ""
+        return replace(found, role=present, owner=owner and found.owner)
 
     def may_refuse(self, message: InboundMessage, now: float) -> bool:
         """Return whether the sender may get a polite refusal, one in a minute."""
         return self._count(("told", message.channel, message.sender_id), now) == 1
 
-    def note_turn(self, message: InboundMessage, tokens: int, now: float) -> None:
-        """Count a turn of a message's sender; earlier days are forgotten."""
+    def note_turn(self, messages: Sequence[InboundMessage], tokens: int, now: float) -> None:
+        """Count a turn for each of its senders, the tokens in equal parts; forget earlier days."""
+        keys = {_spent_key(one) for one in messages}
 
         def more(known: Any) -> dict[str, Any]:
             used = self._used_today(known, now)
-            return {**used, "turns": used["turns"] + 1, "tokens": used["tokens"] + tokens}
+            return {
+                **used,
+                "turns": used["turns"] + 1,
+                "tokens": used["tokens"] - -tokens // len(keys),
+            }
 
-        if any(self._daily.values()):
-            self._facts.change_fact(_spent_key(message), more)
+        for key in sorted(keys) if any(self._daily.values()) else ():
+            self._facts.change_fact(key, more)
 
     def _used_today(self, known: Any, now: float) -> dict[str, Any]:
         day = datetime.fromtimestamp(now, self._zone).date().isoformat()
@@ -312,6 +341,19 @@ class Gate:
                     return f"Your {most:,} {said} of today are used up; write again tomorrow."
         return ""
 
+    def _count_sent(
+        self, key: tuple[str, ...], message: InboundMessage, now: float, seconds: float
+    ) -> int:
+        """Count a message for the time in which it was sent: an outage makes no flood.
+
+        A sender of mails may lie about it, within a week.
+        """
+        sent = message.metadata.get("sent")
+        if not isinstance(sent, int | float) or not now - _WEEK < sent < now - 60:
+            return self._count((*key, ""), now, seconds)
+        begin = sent // seconds * seconds
+        return self._count((*key, str(begin)), begin, seconds)
+
     def _count(self, key: tuple[str, ...], now: float, seconds: float = 60.0) -> int:
         """Count an event; return how many there were since the first of this time."""
         since, count = self._counts.pop(key, (now, 0))
@@ -324,7 +366,9 @@ class Gate:
 
 
 def _spent_key(message: InboundMessage) -> str:
-    return f"spent/{hashed(message.channel, message.sender_id)}"
+    origin = message.metadata.get("origin") if message.channel == "system" else None
+    who = origin or {"channel": message.channel, "sender_id": message.sender_id}
+    return f"spent/{hashed(str(who.get('channel')), str(who.get('sender_id')))}"
 
 
 # --- Roles: what the tools of a thread may do.

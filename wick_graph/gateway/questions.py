@@ -117,10 +117,9 @@ def buttons_of(question: Question) -> tuple[tuple[str, str], ...]:
 
 
 def place_of(
-    origin: Mapping[str, Any], is_owner: bool, last_chat: tuple[str, str] | None
+    here: tuple[str, str], is_owner: bool, last_chat: tuple[str, str] | None
 ) -> tuple[str, str] | None:
     """Return the chat in which to ask: that of an owner's thread, else an owner's last one."""
-    here = str(origin.get("channel") or ""), str(origin.get("chat_id") or "")
     return here if is_owner and all(here) else last_chat
 
 

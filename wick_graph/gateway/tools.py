@@ -60,7 +60,7 @@ def message_tool(put: Put, channels: Mapping[str, ChannelConfig]) -> FuncTool[..
         channel, chat_id = _target(channel, chat_id, ctx.origin, channels)
         made = OutboundMessage(channel=channel, chat_id=chat_id, content=content.strip())
         try:
-            await put(f"message/{ctx.key}", made, ctx.run_id or "")
+            await put(f"message/{ctx.key}", made, ctx.thread_id or "")
         except WickError as error:
             raise ToolError(f"sending message: {error}") from None
         return f"Message sent to {channel}:{chat_id}"

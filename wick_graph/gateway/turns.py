@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +14,9 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import position
 from wick_graph.engine.agent import Agent
-from wick_graph.errors import WickError
+from wick_graph.errors import ConfigError, WickError
 from wick_graph.gateway.channels.protocol import Receive
+from wick_graph.gateway.memory import is_owner
 from wick_graph.gateway.messages import InboundMessage, own_message
 from wick_graph.gateway.people import lowest, sender_facts
 from wick_graph.hooks.prompt_files import as_data, one_line
@@ -23,6 +25,10 @@ from wick_graph.subagents.background import Background, Begun, TaskEnd
 from wick_graph.subagents.delegate import response_id
 
 _NAME: Final = 80
+
+_FROM: Final = re.compile(r"\[(\s*from\b)", re.IGNORECASE)
+
+_NO_BRACKETS: Final = str.maketrans("[]", "()")
 
 _IMAGES: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp"}
 
@@ -70,16 +76,20 @@ def human_of(message: InboundMessage, media: Mapping[str, Any], *, images: bool)
     text = "\n\n".join(filter(None, [message.content, *media.get("said", ())]))
     if message.channel == "system":
         return HumanMessage(for_model(message) if about.get("kind") == "task" else text)
-    if role == "untrusted" and text:
-        text = as_data("message", text)
     if about.get("group") is not False:
         name = one_line(str(about.get("sender_name") or message.sender_id), _NAME)
+        name, text = (
+            name.translate(_NO_BRACKETS),
+            _FROM.sub(r"(\1", text),
+        )  # no one writes as others
         text = f"[from {name} ({one_line(message.sender_id, _NAME)})]\n{text}"
     paths = [*message.media, *media.get("paths", ())]
     lines = [f"- {one_line(path, 300)}" for path in paths]
     lines += [f"- {one_line(note, 300)}" for note in media.get("notes", ())]
     if lines:
         text = "\n".join([text, "", "[files that came with the message]", *lines]).strip()
+    if role == "untrusted" and text:  # the names of sender and files too
+        text = as_data("message", text)
     blocks = [block for path in paths if images and (block := _picture(Path(path))) is not None]
     content: Any = [{"type": "text", "text": text}, *blocks] if blocks else text or "[no text]"
     return HumanMessage(content, additional_kwargs=sender_facts(message, role))
@@ -96,9 +106,14 @@ def _picture(path: Path) -> dict[str, Any] | None:
     return {"type": "image", "base64": data, "mime_type": f"image/{kind}"}
 
 
-def failure(error: BaseException) -> str:
-    """Return the answer after a failed turn; only our own errors are quoted in full."""
+def failure(error: BaseException, origin: Mapping[str, Any]) -> str:
+    """Return the answer after a failed turn; only our own errors are quoted in full.
+
+    Those about the configuration name folders, and are for the owner's own chat.
+    """
     told = str(error) if isinstance(error, WickError) else f"an error of {type(error).__name__}"
+    if isinstance(error, ConfigError) and not is_owner(origin):
+        told = "a setting is wrong; the owner finds it in the gateway's log"
     return f"Error processing message: {REDACTOR.text(told)}"
 
 

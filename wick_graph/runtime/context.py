@@ -8,8 +8,8 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final, Literal, Protocol
+from weakref import WeakKeyDictionary
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.store.base import BaseStore
@@ -300,10 +300,15 @@ class NodeContext:
         return self.spec.toolbox.at(state)
 
 
-@lru_cache(maxsize=4096)
+_TOKENS: Final[WeakKeyDictionary[BoundTool, int]] = WeakKeyDictionary()
+
+
 def schema_tokens(tool: BoundTool) -> int:
     """Estimate the tokens of a tool's schema."""
-    return len(json.dumps(tool.schema, ensure_ascii=False)) // CHARS_PER_TOKEN
+    if (known := _TOKENS.get(tool)) is None:  # a strong cache would keep a tool's files open
+        known = len(json.dumps(tool.schema, ensure_ascii=False)) // CHARS_PER_TOKEN
+        _TOKENS[tool] = known
+    return known
 
 
 def place_of(node: str, config: Mapping[str, Any]) -> Place:

@@ -141,9 +141,16 @@ class TtlRules:
             raise ConfigError(f"ttl: the namespace {wrong!r:.80} has a colon; leave it out")
         self._default = self._by_namespace.get("", float(THREAD_TTL_SECONDS))
 
-    def chosen(self, ttl: str | float | None, thread_id: str) -> float | None:
-        """Return the TTL that a caller asked for, or the store's own."""
-        return self.of(thread_id) if ttl == STORES else None if ttl is None else float(ttl)
+    def chosen(self, ttl: str | float | None, thread_id: str, *known: float | None) -> float | None:
+        """Return the TTL that a caller asked for, or the store's own.
+
+        A `known` one, which the thread has, goes before the store's for all namespaces.
+        """
+        if ttl != STORES:
+            return None if ttl is None else float(ttl)
+        namespace, colon, _ = thread_id.partition(":")
+        ruled = colon and namespace in self._by_namespace
+        return self.of(thread_id) if ruled or not known else known[0]
 
     def of(self, thread_id: str) -> float | None:
         """Return the seconds that an idle thread is kept; None for no limit."""

@@ -145,8 +145,8 @@ class Mailbox:
         """The name of this process and gateway; no other has it."""
         self.sends: Collection[str] | None = None
         """Channels through which this process sends; None for all."""
-        self.takes: Collection[str] | None = None
-        """Chats with messages that it may take over from dead processes; None for all."""
+        self.takes: Callable[[Row], bool] = lambda one: True
+        """Whether it may take over a message that came in from a dead process."""
 
     @property
     def now(self) -> float:
@@ -197,6 +197,11 @@ class Mailbox:
         Those of dead processes are this one's from now on.
         """
         return self._claimed(inbox)
+
+    def release(self, rows: Collection[int]) -> None:
+        """Leave messages to another process."""
+        with self._writing() as db:
+            self._give(db, inbox, _NOBODY, inbox.c.server == self._server, inbox.c.rid.in_(rows))
 
     def settle(
         self,
@@ -387,11 +392,8 @@ class Mailbox:
             found = db.execute(*compiled(query)).fetchall()
             others = {bytes(row[-1]) for row in found} - {self._server}
             gone = [server for server in others if not self._is_at_work(db, server)]
-        free = [
-            row
-            for row, _, chat, *_, server in found
-            if bytes(server) in gone and self._may_take(table, bytes_text(chat))
-        ]
+        lost = (row for row in found if bytes(row[-1]) in gone)
+        free = [row[0] for row in lost if self._may_take(table, row)]
         if free:
             mine = (table.c.server.in_(gone), table.c.rid.in_(free[:_MOST_TAKEN]))
             with self._writing() as db:
@@ -405,15 +407,18 @@ class Mailbox:
         made = made.where(table.c.tenant == self._core.tenant, table.c.state == "open", *where)
         db.execute(*compiled(made))
 
-    def _may_take(self, table: Table, chat: str) -> bool:
+    def _may_take(self, table: Table, row: Sequence[Any]) -> bool:
         if table is inbox:
-            return self.takes is None or chat in self.takes
+            return self.takes(self._row(table, row))
+        return self._may_send(bytes_text(row[2]))
+
+    def _may_send(self, chat: str) -> bool:
         return self.sends is None or chat.partition(":")[0] in self.sends
 
     def _put(self, db: Any, draft: Draft, turn: bytes | None) -> Row | None:
         now, key, chat = self.now, draft.key, draft.chat
         body = self._close({"message": draft.message}, key, outbox)
-        server = self._server if self._may_take(outbox, chat) else _NOBODY
+        server = self._server if self._may_send(chat) else _NOBODY
         about = {"turn": turn, "state": "open", "server": server, "due": now, "created": now}
         row = self._add(db, outbox, key, chat, body, **about)
         return row and Row(

@@ -272,8 +272,9 @@ class Threads:
     ) -> ThreadInfo | None:
         """Begin a run: make the thread if needed, set it to `running`, set its TTL.
 
-        A ttl of `store` means the namespace's default. The title is for a thread that has none
-        yet. A run that `resumes` does not change the thread's agent.
+        A ttl of `store` means the namespace's, what the thread has, or the store's default, in this
+        order. The title is for a thread that has none yet. A run that
+        `resumes` does not change the thread's agent.
 
         Returns:
             The thread as it was before, with the end of its last run; None if it is new.
@@ -285,10 +286,11 @@ class Threads:
         with core.writing(thread_id) as db:
             if lease is not None:
                 check(db, lease)
-            now, ttl = core.now(), core.ttl_rules.chosen(ttl, thread_id)
+            before = db.execute(statements.INFO, (core.tenant, key)).fetchone()
+            known = () if before is None else (_life(before),)
+            now, ttl = core.now(), core.ttl_rules.chosen(ttl, thread_id, *known)
             until = None if ttl is None else now + ttl
             named = core.close_text(title, key, "title")
-            before = db.execute(statements.INFO, (core.tenant, key)).fetchone()
             if before is None:
                 core.new_thread(db, thread_id, "running", ttl)
             owner = before[1] if resumes and before is not None else None
@@ -565,6 +567,12 @@ class Threads:
 
     def _query(self) -> Select[Any]:
         return select(*statements.THREAD_COLUMNS).where(threads.c.tenant == self._core.tenant)
+
+
+def _life(row: tuple[Any, ...]) -> float | None:
+    """Return the TTL of a thread, from its row of `THREAD_COLUMNS`."""
+    *_, seen, until, _pinned, _because, _error, _steps = row
+    return None if until is None else float(until - seen)
 
 
 def _key(thread_id: str) -> bytes:

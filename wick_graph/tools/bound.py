@@ -23,7 +23,7 @@ from wick_graph.types import Replay
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class BoundTool:
     """A tool that can be offered to a model and called."""
 

@@ -11,15 +11,18 @@ import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Any, Final
 
+import h11
 import uvicorn
 from pydantic import Field, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wick_graph.config.fields import Block, Text, Texts
 from wick_graph.config.gateway import ChannelConfig
@@ -37,9 +40,12 @@ TOLERANCE: Final = 300
 MAX_BODY: Final = 256 * 1024
 """Bytes of a request."""
 
-_PING, _BODY_SECONDS, _READERS = 15.0, 10.0, 100
+_PING, _HEADER_SECONDS, _BODY_SECONDS, _READERS = 15.0, 10.0, 10.0, 100
 _ID: Final = re.compile(r"[!-~]{1,128}")
 _SECRET: Final = r"(?:whsec_)?((?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2,3})?)={0,2}"
+_LATER: Final = frozenset({"flood", "alone", "limit", "backlog"})
+"""Reasons to refuse a message that pass."""
+
 _CLOSE: Final = {"Connection": "close"}  # the rest of the body stays unread
 _AGAIN: Final = {"Retry-After": "5"}
 _SSE: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -101,6 +107,21 @@ class Signer:
         right = self.headers(number, int(sent), body)["webhook-signature"].encode()
         tried = [hmac.compare_digest(right, one.encode()) for one in given.split(" ")[:8]]
         return "" if any(tried) else "webhook-signature does not fit the body and the secret"
+
+
+class _Connection(H11Protocol):
+    """A connection; one on which no request comes to its end of headers is closed."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Begin to look at it."""
+        super().connection_made(transport)
+        self._look(None, first=True)
+
+    def _look(self, seen: Any, *, first: bool = False) -> None:
+        if not first and self.cycle is seen and self.conn.their_state is h11.IDLE:
+            self.transport.close()
+        if not self.transport.is_closing():
+            self.loop.call_later(_HEADER_SECONDS, self._look, self.cycle)
 
 
 class _Server(uvicorn.Server):
@@ -166,7 +187,7 @@ class HttpChannel(ConfiguredChannel):
         routes = [Route("/messages", self._get), Route("/messages", self._post, methods=["POST"])]
         app = Starlette(routes=routes, exception_handlers={Problem: _answer})
         most, alive = 2 * _READERS, 5
-        plain = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None,
+        plain = uvicorn.Config(app, http=_Connection, ws="none", lifespan="off", log_config=None,
                                access_log=False, server_header=False, proxy_headers=False,
                                limit_concurrency=most, timeout_keep_alive=alive)  # fmt: skip
         self._server = _Server(plain)
@@ -201,10 +222,15 @@ class HttpChannel(ConfiguredChannel):
         message = self._message(request.headers, body)
         assert self._receive is not None
         try:
-            await self._receive(message)
+            refused = await self._receive(message)
         except StorageError:
             why = "the message could not be stored; send it again with the same webhook-id"
             raise Problem(503, why, headers=_AGAIN) from None
+        if refused in _LATER:
+            why = f"too many messages ({refused}); send it later, with a new webhook-id"
+            raise Problem(429, why, headers={"Retry-After": "60"})
+        if refused:
+            raise Problem(403, f"the gateway does not answer this sender ({refused})")
         return JSONResponse({"id": message.native_id}, 202)
 
     def _message(self, headers: Mapping[str, str], body: bytes) -> InboundMessage:
@@ -217,15 +243,15 @@ class HttpChannel(ConfiguredChannel):
         chat, sender, content = (given.pop(key) for key in ("chat_id", "sender_id", "content"))
         if not content.strip():
             raise Problem(400, "content is blank; write a text")
-        return inbound(
-            self.name,
-            sender,
-            chat,
-            content,
-            native_id=headers["webhook-id"],
-            sent=int(headers["webhook-timestamp"]),
-            **given,
-        )
+        about: dict[str, Any] = {
+            "native_id": headers["webhook-id"],
+            "sent": int(headers["webhook-timestamp"]),
+        }
+        made = inbound(self.name, sender, chat, content, **about, **given)
+        if given["group"] or sender == chat:
+            return made
+        # a direct chat is one sender's
+        return replace(made, session_key=f"{self.name}:{chat}:{given['topic'] or ''}:{sender}")
 
     # --- Send: to readers.
 

@@ -8,9 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 
-Receive = Callable[[InboundMessage], Awaitable[None]]
-"""Takes a message. When it returns, the message is stored, or was known, or was refused. Only then
-may the channel confirm it to its platform. Raises `StorageError` if it cannot be stored."""
+Receive = Callable[[InboundMessage], Awaitable[str | None]]
+"""Takes a message. When it returns, the message is stored, or was known, or was refused, for the
+reason that it returns. Only then may the channel confirm it to its platform. Raises `StorageError`
+if it cannot be stored."""
 
 
 @runtime_checkable
