@@ -304,6 +304,15 @@ def test_an_output_is_judged_in_whatever_way_it_is_given(door: Any, way: Any) ->
     assert "4711" not in repr([*agent().stream("Tell.")])
 
 
+def test_the_judge_reads_plain_json() -> None:
+    seen: list[str] = []
+    hooks = [OutputGuardrail(seen.append)]
+    agent_of(calls(("Note", {"words": "Zürich"})), tools=[], output_type=Note, hooks=hooks).invoke(
+        "x"
+    )
+    assert seen == ['{"words": "Zürich"}']
+
+
 def test_an_output_is_judged_by_the_name_that_the_engine_reads() -> None:
     given: dict[str, Any] = {"tools": [], "output_type": ToolOutput(Note)}
     said = wild("functions.Note", **SECRET)

@@ -183,7 +183,8 @@ def test_mypy_infers_the_output(tmp_path: Path) -> None:
 
 def boxed(**fields: Any) -> Any:
     """Make a type with items of a class `Item` of its own."""
-    return create_model("Box", items=(list[create_model("Item", **fields)], ...))
+    item: Any = create_model("Item", **fields)
+    return create_model("Box", items=(list[item], ...))
 
 
 @pytest.mark.parametrize("strategy", [NativeOutput, PromptedOutput])

@@ -130,4 +130,5 @@ def _said(reply: AIMessage, outputs: Collection[str]) -> str:
         return reply.text
     calls = normalise_reply(reply)[0].tool_calls  # as `model` will read them
     given = (call["args"] for call in calls if call["name"] in outputs)
-    return "\n\n".join([reply.text, *(json.dumps(one, ensure_ascii=False) for one in given)])
+    said = [reply.text, *(json.dumps(one, ensure_ascii=False) for one in given)]
+    return "\n\n".join(filter(None, said))

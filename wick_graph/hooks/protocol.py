@@ -74,7 +74,7 @@ class HookContext:
     )
     """Return the tools of a state by name."""
     outputs: Collection[str] = ()
-    """Names of the tools whose calls give the agent's output."""
+    """Names of the tools that give the agent's output."""
 
     @property
     def context(self) -> Any:
