@@ -304,6 +304,13 @@ def test_an_output_is_judged_in_whatever_way_it_is_given(door: Any, way: Any) ->
     assert "4711" not in repr([*agent().stream("Tell.")])
 
 
+@pytest.mark.parametrize("way", [NativeOutput, PromptedOutput])
+def test_escapes_hide_nothing(way: Any) -> None:
+    said = '{"words": "It is \\u0034711."}'
+    agent = agent_of(said, tools=[], output_type=way(Note), hooks=[OutputGuardrail(has_secret)])
+    assert agent.invoke("Tell.").stopped_because == "guardrail"
+
+
 def test_the_judge_reads_plain_json() -> None:
     seen: list[str] = []
     hooks = [OutputGuardrail(seen.append)]

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from wick_graph.hooks.protocol import ANSWER, BaseHook, Tripwire
 from wick_graph.messages import text_of
 from wick_graph.models.call import normalise_reply
 from wick_graph.models.resolve import ModelChoice, resolve_model
+from wick_graph.models.structured import InvalidOutput, json_in
 
 Check = Callable[[str], str | Awaitable[str | None] | None]
 """Returns why a text must not pass; None or "" lets it pass."""
@@ -131,4 +133,6 @@ def _said(reply: AIMessage, outputs: Collection[str]) -> str:
     calls = normalise_reply(reply)[0].tool_calls  # as `model` will read them
     given = (call["args"] for call in calls if call["name"] in outputs)
     said = [reply.text, *(json.dumps(one, ensure_ascii=False) for one in given)]
+    with suppress(InvalidOutput):  # a text may be JSON that hides its words in escapes
+        said += [json.dumps(json_in(reply.text), ensure_ascii=False)] if "\\" in reply.text else []
     return "\n\n".join(filter(None, said))

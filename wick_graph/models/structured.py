@@ -303,7 +303,7 @@ class Output:
         if way == "tool":
             return Judged(problem="a text is not taken as the answer")
         try:
-            written = _json_in(text)
+            written = json_in(text)
             if len(self.forms) > 1 and isinstance(written, dict):
                 written = written.get(WRAPPER, written)
             return self._first_fit(written, checks)
@@ -522,7 +522,7 @@ def _clash(schema: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     )
 
 
-def _json_in(text: str) -> Any:
+def json_in(text: str) -> Any:
     """Return the JSON of a text, which may stand in a block of code.
 
     Raises:
