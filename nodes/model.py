@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -12,7 +13,8 @@ from langgraph.errors import GraphBubbleUp
 
 from wick_graph.core.moments import Abort, Directive, Moment, Replace, Skip, notify
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.core.request import AGENT, ModelRequest, as_sent, position
+from wick_graph.core.request import AGENT, ModelRequest, as_sent, position, raw
+from wick_graph.core.state import tally
 from wick_graph.core.usage import usage_of
 from wick_graph.errors import MessageError, ModelError, describe
 from wick_graph.hooks.onion import Onion, apply, check_update
@@ -132,8 +134,16 @@ async def _typed(
             return replace(turn, verdict=_refusing(turn, judged))
         said = () if turn.reply is None else (turn.reply,)
         request = request.append(*said, HumanMessage(output.again(judged, way)))
-        turn = await _turn(request, state, ctx, writes)
+        turn = await _turn(_counted(request, state, writes), state, ctx, writes)
     return turn
+
+
+def _counted(request: ModelRequest, state: Mapping[str, Any], writes: Writes) -> ModelRequest:
+    """Return a request that tells the hooks of the calls and the cost of this step so far."""
+    costs = (value for name, value in writes if name == "cost")
+    spent = reduce(tally, costs, state.get("cost") or {})
+    counted = replace(request.ctx, iteration=request.ctx.iteration + 1)
+    return replace(request, state={**raw(request.state), "cost": spent}, ctx=counted)
 
 
 def _accepting(turn: _Turn, judged: Judged) -> Verdict:

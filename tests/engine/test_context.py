@@ -363,3 +363,20 @@ def test_a_failed_event_is_no_leak() -> None:
     last = [*agent.stream("?", context=Ctx("ada"))][-1]
     assert not isinstance(last, Failed)
     assert SECRET not in repr(last)
+
+
+@pytest.mark.parametrize(("schema", "sees"), [(Ctx, Ctx("ada")), (Model, None)])
+def test_a_graph_of_the_same_schema_gets_it_as_a_child(schema: Any, sees: Any) -> None:
+    seen: list[Any] = []
+
+    def node(state: MessagesState, runtime: Runtime[Any]) -> Any:
+        seen.append(runtime.context)
+        return {"messages": [("ai", "Hello.")]}
+
+    graph = StateGraph(MessagesState, context_schema=schema).add_node("node", node)
+    child = GuestAgent(graph.add_edge(START, "node").compile(), "child")
+    model = ScriptedModel([call("delegate_to_agent", agent="child", task="Greet."), "Done."])
+    tools = [delegation({"child": Subagent(child, "Greets.")})]
+    agent = Agent(model=model, tools=tools, context_schema=Ctx)
+    assert agent.invoke("Go", context=Ctx("ada")).tool_calls[0]["output"] == "Hello."
+    assert seen == [sees]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.store.memory import InMemoryStore
 
 from tests.engine.support import Door, async_door, sync_door, wild
 from tests.engine.team_process import shop
@@ -205,6 +206,7 @@ def test_a_killed_run_goes_on_with_the_agent_that_took_over(
         ({"b": Handoff(Agent("b", model_of()), " ")}, "needs a description"),
         ({"b": Handoff(agents(model_of(), model_of()), "B.")}, "has handoffs of its own"),
         ({"b": Handoff(Agent("b", model_of(), context_schema=int), "B.")}, "context_schema"),
+        ({"b": Handoff(Agent("b", model_of(), long_term=InMemoryStore()), "B.")}, "long-term"),
     ],
 )
 def test_what_cannot_take_over_is_refused(handoffs: Any, says: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from pydantic import BaseModel, Field
 
-from tests.engine.support import Door, add, roles
+from tests.engine.support import Door, add, async_door, roles, sync_door
 from tests.engine.typed import (
     CASES,
     SAMPLES,
@@ -31,6 +31,7 @@ from tests.support.provider import Provider
 from wick_graph import Agent, BaseHook, Verdict, ai
 from wick_graph.errors import ConfigError, OutputError
 from wick_graph.events import Done, Event, Failed, OutputDelta
+from wick_graph.hooks import Budget, BudgetHook, InputGuardrail
 from wick_graph.journal import Journal
 from wick_graph.models import NativeOutput, PromptedOutput, ToolOutput, resolve_model
 from wick_graph.store import SqlSaver
@@ -414,3 +415,15 @@ def test_a_model_of_a_hook_is_asked_in_its_own_way(size: int) -> None:
     assert agent.spec.output.way_of(agent.spec.model, False) == "native"
     assert agent.invoke("Go").output == CITY
     assert other.calls[0].tool_names[-1] == "City"
+
+
+@pytest.mark.parametrize("door", [sync_door, async_door])
+def test_a_budget_and_an_input_guardrail_hold_while_an_output_is_asked_again(door: Door) -> None:
+    seen: list[str] = []
+    hooks = [InputGuardrail(seen.append), BudgetHook(Budget(tokens=1))]
+    agent, model = typed("Chat.", "More chat.", hooks=hooks)
+    result = door(agent, "Go", thread_id="t")
+    assert result.stopped_because == "limit"
+    assert result.reason == "the budget of 1 tokens for this run is used up"
+    assert len(model.calls) == 1
+    assert seen == ["Go"]

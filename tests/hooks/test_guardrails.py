@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from langchain.agents.middleware import PIIMiddleware
 from langchain_core.messages import AIMessageChunk
 from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import BaseModel
 
 from tests.engine.support import async_door, roles, sync_door, wild
 from tests.source import ROOT
@@ -23,6 +25,7 @@ from wick_graph.events import ChatModelEnd, ChatModelStream, Done
 from wick_graph.hooks import InputGuardrail, OutputGuardrail, Tripwire
 from wick_graph.journal import Journal
 from wick_graph.middleware import MiddlewareHook
+from wick_graph.models import NativeOutput, PromptedOutput, ToolOutput
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import Lane, ScriptedModel, When, call, calls
 
@@ -279,3 +282,68 @@ def test_the_debugger_shows_where_it_tripped() -> None:
         assert stop.entry is not None
         assert stop.entry.error == "Tripwire: it tells the secret"
         assert session.value("stop_reason", "@last") == "guardrail"
+
+
+class Note(BaseModel):
+    words: str
+
+
+SECRET = {"words": "It is 4711."}
+
+
+@DOORS
+@pytest.mark.parametrize("way", [ToolOutput, NativeOutput, PromptedOutput])
+def test_an_output_is_judged_in_whatever_way_it_is_given(door: Any, way: Any) -> None:
+    def agent() -> Agent:
+        given = calls(("Note", SECRET)) if way is ToolOutput else json.dumps(SECRET)
+        return agent_of(given, tools=[], output_type=way(Note), hooks=[OutputGuardrail(has_secret)])
+
+    result = door(agent(), "Tell.")
+    assert result.stopped_because == "guardrail"
+    assert result.structured is None
+    assert "4711" not in repr([*agent().stream("Tell.")])
+
+
+@pytest.mark.parametrize("way", [NativeOutput, PromptedOutput])
+def test_escapes_hide_nothing(way: Any) -> None:
+    said = '{"words": "It is \\u0034711."}'
+    agent = agent_of(said, tools=[], output_type=way(Note), hooks=[OutputGuardrail(has_secret)])
+    assert agent.invoke("Tell.").stopped_because == "guardrail"
+
+
+def test_the_judge_reads_plain_json() -> None:
+    seen: list[str] = []
+    hooks = [OutputGuardrail(seen.append)]
+    agent_of(calls(("Note", {"words": "Zürich"})), tools=[], output_type=Note, hooks=hooks).invoke(
+        "x"
+    )
+    assert seen == ['{"words": "Zürich"}']
+
+
+def test_an_output_is_judged_by_the_name_that_the_engine_reads() -> None:
+    given: dict[str, Any] = {"tools": [], "output_type": ToolOutput(Note)}
+    said = wild("functions.Note", **SECRET)
+    assert agent_of(said, **given).invoke("Tell.").structured == SECRET
+    judged = agent_of(said, hooks=[OutputGuardrail(has_secret)], **given)
+    assert judged.invoke("Tell.").stopped_because == "guardrail"
+
+
+class Stars(BaseHook):
+    """Change what readers get."""
+
+    name = "stars"
+    withholds = True
+
+    def wrap_model_call(self, request: Any, next: Any) -> Any:
+        reply = next(request)
+        return reply.model_copy(update={"content": reply.text.replace("4711", "****")})
+
+
+def test_a_reply_that_is_asked_for_again_is_withheld_too() -> None:
+    steps = ["The number 4711.", json.dumps(SECRET)]
+    agent = agent_of(*steps, tools=[], output_type=PromptedOutput(Note), hooks=[Stars()])
+    seen = [*agent.stream("Tell.")]
+    assert isinstance(seen[-1], Done)
+    assert seen[-1].result is not None
+    assert seen[-1].result.structured == {"words": "It is ****."}
+    assert "4711" not in repr(seen)

@@ -7,17 +7,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from langchain.agents.factory import _supports_provider_strategy
 from langchain.agents.structured_output import ProviderStrategy
 from langchain_anthropic import ChatAnthropic
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, create_model, field_validator
 
 from wick_graph import Agent
 from wick_graph.models import NativeOutput, PromptedOutput, ToolOutput, resolve_model
 from wick_graph.models.structured import InvalidOutput, Output, is_native
-from wick_graph.testing import ScriptedModel, respond_object
+from wick_graph.testing import ScriptedModel, call, respond_object
 
 
 class City(BaseModel):
@@ -178,3 +179,42 @@ def test_mypy_infers_the_output(tmp_path: Path) -> None:
     )
     told = [line.partition("Revealed type is ")[2] for line in done.stdout.splitlines()]
     assert [one.strip('"').replace("typed.", "") for one in told] == REVEALED, done.stdout
+
+
+def boxed(**fields: Any) -> Any:
+    """Make a type with items of a class `Item` of its own."""
+    item: Any = create_model("Item", **fields)
+    return create_model("Box", items=(list[item], ...))
+
+
+@pytest.mark.parametrize("strategy", [NativeOutput, PromptedOutput])
+def test_definitions_of_the_same_name_stay_apart_in_a_union(strategy: Any) -> None:
+    output = Output(strategy((boxed(x=(int, ...)), boxed(y=(str, ...)), City)))
+    for good in ({"items": [{"x": 1}]}, {"items": [{"y": "a"}]}, {"name": "Bern"}):
+        jsonschema.validate({"response": good}, output.root.parameters)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"response": {"items": [{"z": 1}]}}, output.root.parameters)
+
+
+NESTED = {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}}
+LINKED = {"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (NESTED, [1, [2, []]], [1, ["two"]]),
+        ((NESTED, LINKED), {"next": {"next": {}}}, {"next": {"response": 1}}),
+        ((LINKED, NESTED), [[1]], [["one"]]),
+    ],
+)
+def test_a_reference_to_the_whole_schema_holds_inside_an_object(
+    schema: Any, good: Any, bad: Any
+) -> None:
+    parameters = Output(schema).root.parameters
+    jsonschema.validate({"response": good}, parameters)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"response": bad}, parameters)
+    if schema is NESTED:
+        model = ScriptedModel([call("output", response=good)])
+        assert Agent(model=model, output_type=schema).invoke("Go").output == good

@@ -43,6 +43,7 @@ agents:
   default: {}
   careful: {approvals: {whoami: true}}
   slow: {model: 'scripted:slow.yaml'}
+  open: {model: 'scripted:slow.yaml', context: {use: 'served_context:Ctx'}}
 """
 TALK = "steps: [{calls: [{tool: whoami}]}, Done., {calls: [{tool: whoami}]}, Done.]"
 SLOW = f"chunk_delay: 0.05\nsteps: ['{'word ' * 400}']\n"
@@ -101,6 +102,19 @@ def test_a_resumed_run_keeps_the_context_of_who_asked(server: Server) -> None:
         body = {"thread_id": asked["thread_id"], "answer": answer}
         said = output_of(boss.post("/agents/careful/resume", json=body))
         assert said == f"You are {token}, {len(SECRET)}."
+
+
+def test_a_context_serves_only_the_agent_that_it_was_given_to(server: Server) -> None:
+    with caller(server, "acme", "run") as http:
+        given = {**ASK, "context": {"user": "eve", "key": SECRET}}  # `open` takes any name
+        with http.stream("POST", "/agents/open/stream", json=given) as stream:
+            run_id, thread = stream.headers["X-Run-Id"], stream.headers["X-Thread-Id"]
+            next(stream.iter_lines())
+            http.post(f"/runs/{run_id}/cancel")
+        until(lambda: http.get(f"/runs/{run_id}").json()["status"] != "running", "it ends")
+        answer = http.post("/agents/default/resume", json={"thread_id": thread})
+        assert answer.status_code == 400, answer.text
+        assert "does not fit Ctx: key (missing)" in answer.json()["error"]
 
 
 def test_the_client_and_a_repeated_key_give_it(server: Server) -> None:

@@ -100,6 +100,10 @@ def _check(spec: AgentSpec, name: str, one: Any) -> None:
         raise ConfigError(f"handoffs: {name} {what}; name an agent with a prompt and tools")
     if other.context is not None and other.context != spec.context:
         raise ConfigError(f"handoffs: {name} has another context_schema; give both the same")
+    if other.long_term not in (None, spec.long_term):
+        raise ConfigError(
+            f"handoffs: {name} has another long-term store; give {spec.name} the same one"
+        )
     if missing := [channel for channel in other.state.names if channel not in spec.state.hints]:
         raise ConfigError(
             f"handoffs: {name} needs the channel {missing[0]}; add it to the state_schema of "

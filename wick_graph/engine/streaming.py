@@ -235,8 +235,8 @@ class _EventListener:
                 self.put(OutputDelta(attempt=output.attempt, output=output.last, **ids))
             return
         event = to_event(moment, self.run_id, self.thread_id)
-        if self.withheld and self._reply is not None and _is_end(moment):
-            self._reply = _passed(self._reply, moment.data["writes"])
+        if self.withheld and self._reply is not None:
+            self._reply = _passed(self._reply, moment, event)
         reply = self._reply
         if reply is not None and (event is not None or _is_later(moment)):
             self._reply = self._begun = None
@@ -283,12 +283,13 @@ class _EventListener:
         raise NotImplementedError
 
 
-def _is_end(moment: Moment) -> bool:
-    return moment.kind == "node" and moment.phase == "exit"
-
-
-def _passed(reply: ChatModelEnd, writes: Sequence[tuple[str, Any]]) -> ChatModelEnd:
-    """Return the event of what the hooks have made of a reply."""
+def _passed(reply: ChatModelEnd, moment: Moment, event: Event | None) -> ChatModelEnd:
+    """Return the event of what the hooks have made of a reply, once they have."""
+    if type(event) is ChatModelStart:  # the same step asks again: no reader gets this one
+        return replace(reply, content="", tool_calls=())
+    if moment.kind != "node" or moment.phase != "exit":
+        return reply
+    writes = moment.data["writes"]
     written = [one for name, value in writes if name == "messages" for one in value]
     stored = next((one for one in written if isinstance(one, AIMessage)), AIMessage(""))
     calls = reply.tool_calls if stored.tool_calls else ()

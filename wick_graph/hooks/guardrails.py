@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,7 +16,9 @@ from wick_graph.core.request import AGENT, ModelRequest, Section, over, thread_o
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.protocol import ANSWER, BaseHook, Tripwire
 from wick_graph.messages import text_of
+from wick_graph.models.call import normalise_reply
 from wick_graph.models.resolve import ModelChoice, resolve_model
+from wick_graph.models.structured import InvalidOutput, json_in
 
 Check = Callable[[str], str | Awaitable[str | None] | None]
 """Returns why a text must not pass; None or "" lets it pass."""
@@ -108,7 +112,7 @@ def _hands_over(message: Any) -> bool:
 
 
 class OutputGuardrail(_Guardrail):
-    """Judge each text of the model before a reader gets any of it."""
+    """Judge each text and each output of the model before a reader gets any of it."""
 
     name = "output_guardrail"
     withholds = True
@@ -116,6 +120,19 @@ class OutputGuardrail(_Guardrail):
     async def wrap_model_call(self, request: ModelRequest, next: Any) -> Any:
         """Call the model, then judge what it says."""
         reply: AIMessage = await next(request)
-        if request.purpose == AGENT and reply.text.strip():
-            await self._judge(reply.text, request, next)
+        text = _said(reply, request.ctx.outputs) if request.purpose == AGENT else ""
+        if text.strip():
+            await self._judge(text, request, next)
         return reply
+
+
+def _said(reply: AIMessage, outputs: Collection[str]) -> str:
+    """Return the text of a reply, and what it gives by output tools as JSON."""
+    if not outputs:
+        return reply.text
+    calls = normalise_reply(reply)[0].tool_calls  # as `model` will read them
+    given = (call["args"] for call in calls if call["name"] in outputs)
+    said = [reply.text, *(json.dumps(one, ensure_ascii=False) for one in given)]
+    with suppress(InvalidOutput):  # a text may be JSON that hides its words in escapes
+        said += [json.dumps(json_in(reply.text), ensure_ascii=False)] if "\\" in reply.text else []
+    return "\n\n".join(filter(None, said))

@@ -6,7 +6,7 @@ Such data goes into the state, as an update that a phase returns with its value.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args
 
@@ -73,6 +73,8 @@ class HookContext:
         default=lambda state: {}, repr=False
     )
     """Return the tools of a state by name."""
+    outputs: Collection[str] = ()
+    """Names of the tools that give the agent's output."""
 
     @property
     def context(self) -> Any:

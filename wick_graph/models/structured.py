@@ -303,7 +303,7 @@ class Output:
         if way == "tool":
             return Judged(problem="a text is not taken as the answer")
         try:
-            written = _json_in(text)
+            written = json_in(text)
             if len(self.forms) > 1 and isinstance(written, dict):
                 written = written.get(WRAPPER, written)
             return self._first_fit(written, checks)
@@ -439,7 +439,7 @@ def _form(given: Any, name: str) -> OutputForm:
         inner = {**inner, "type": "object", "title": name}
         parameters = inner
     else:
-        parameters = _wrapped(name, inner, inner)
+        parameters = _wrapped(name, inner)
     known = Annotated[Any, WithJsonSchema(inner)] if adapter is None else given
     return OutputForm(name, f"{about}\n\n{GIVES}".strip(), inner, parameters, known, adapter)
 
@@ -460,37 +460,69 @@ def _is_object(schema: Mapping[str, Any]) -> bool:
     return schema.get("type", kind) == "object" and "$ref" not in schema
 
 
-def _wrapped(name: str, inner: Mapping[str, Any], *around: Mapping[str, Any]) -> dict[str, Any]:
+def _wrapped(name: str, inner: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of an object with the data as its one property."""
-    kept = {key: value for key, value in inner.items() if key not in _DEFINED}
-    shared = {
-        key: {what: one for schema in around for what, one in schema.get(key, {}).items()}
-        for key in _DEFINED
-    }
+    inner = _placed(inner, f"#/properties/{WRAPPER}")
     return {
         "type": "object",
         "title": name,
-        "properties": {WRAPPER: kept},
+        "properties": {WRAPPER: {k: v for k, v in inner.items() if k not in _DEFINED}},
         "required": [WRAPPER],
         "additionalProperties": False,
-        **{key: value for key, value in shared.items() if value},
+        **{key: inner[key] for key in _DEFINED if key in inner},
     }
 
 
+def _placed(part: Any, at: str, suffix: str = "") -> Any:
+    """Return a schema for a place in another: its references lead there, or to shared definitions.
+
+    Args:
+        part: The schema, or a part of it.
+        at: The place.
+        suffix: Ends the names of its definitions in the other schema.
+    """
+    if isinstance(part, list):
+        return [_placed(one, at, suffix) for one in part]
+    if not isinstance(part, Mapping):
+        shared = isinstance(part, str) and part.startswith(_SHARED)
+        return f"{part}{suffix}" if shared else part
+    made = {key: _placed(one, at, suffix) for key, one in part.items()}
+    ref = made.get("$ref")
+    if isinstance(ref, str) and ref.startswith("#") and not ref.startswith(_SHARED):
+        made["$ref"] = at + ref[1:]
+    return made
+
+
 _DEFINED: Final = ("$defs", "definitions")
+
+_SHARED: Final = tuple(f"#/{key}/" for key in _DEFINED)
 
 
 def _root(forms: Sequence[OutputForm]) -> OutputForm:
     """Return the one form for all types: their union, in an object."""
     if len(forms) == 1:
         return forms[0]
-    bare = [{k: v for k, v in form.inner.items() if k not in _DEFINED} for form in forms]
-    inner = {"anyOf": bare}
-    parameters = _wrapped("output", inner, *(form.inner for form in forms))
-    return OutputForm("output", GIVES, inner, parameters, Any, None)
+    inner: dict[str, Any] = {"anyOf": []}
+    for number, form in enumerate(forms):
+        suffix = f"_{number + 1}" if _clash(form.inner, inner) else ""
+        part = _placed(form.inner, f"#/anyOf/{number}", suffix)
+        for key in _DEFINED:
+            named = {f"{name}{suffix}": one for name, one in part.pop(key, {}).items()}
+            inner |= {key: {**inner.get(key, {}), **named}} if named else {}
+        inner["anyOf"].append(part)
+    return OutputForm("output", GIVES, inner, _wrapped("output", inner), Any, None)
 
 
-def _json_in(text: str) -> Any:
+def _clash(schema: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two schemas define something of the same name differently."""
+    return any(
+        other.get(key, {}).get(name, one) != one
+        for key in _DEFINED
+        for name, one in schema.get(key, {}).items()
+    )
+
+
+def json_in(text: str) -> Any:
     """Return the JSON of a text, which may stand in a block of code.
 
     Raises:

@@ -273,6 +273,7 @@ class NodeContext:
             state=state_view(state),
             model=self.spec.model,
             tools_of=self.tools,
+            outputs=self.spec.toolbox.output,
         )
 
     def tokens_of(self, request: ModelRequest) -> int:

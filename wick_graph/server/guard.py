@@ -589,7 +589,8 @@ class RequestContext:
     ) -> RunRequest:
         """Return a request with a checked context, in which the identity is the token's.
 
-        A run that continues without one gets that of the thread's last run, as after a crash.
+        A run that continues without one gets that of the thread's last run, as after a crash, if
+        that was of the same agent: another one may let its callers choose an identity.
 
         Raises:
             ConfigError: It does not fit the agent's schema.
@@ -600,7 +601,8 @@ class RequestContext:
             raise Problem(400, "the server keeps no context without encryption; set store_keys")
         if given is None and request.kind == "resume" and thread_id is not None:
             rows = await self.streams.run(self.streams.of_thread, thread_id, 1)
-            if (known := rows[0].asked.get("context") if rows else None) is not None:
+            last = rows[0].asked if rows and rows[0].asked["agent"] == request.agent_id else {}
+            if (known := last.get("context")) is not None:
                 return replace(request, context=known)
         if schema is None:
             return request  # the agent refuses one

@@ -149,9 +149,11 @@ def input_of(task: str, origin: Mapping[str, Any]) -> Any:
 def handed(agent: Agent, ctx: ToolContext) -> Any:
     """Return the parent's context for a child of the same schema; None for any other child."""
     wanted, given = agent.spec.context, ctx.context
+    known = run_of(ctx.config).context_schema
+    if agent.spec.guest and known is not None:  # the graph itself knows what it takes
+        return given if agent.graph.context_schema is known.schema else None
     if wanted is None or given is None:
         return None
-    known = run_of(ctx.config).context_schema
     same = known is not None and known.schema is wanted.schema
     return given if same or wanted.fits(given) else None
 
