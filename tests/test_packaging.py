@@ -27,8 +27,9 @@ from tests.test_readme import Desk, blocks_of, follow
 COME_WITH = {
     "pydantic_core": frozenset({"pydantic-core"}),
     "referencing": frozenset({"referencing"}),
+    "h11": frozenset({"h11"}),
 }
-"""Packages that belong to a declared one's own interface: to pydantic's and to jsonschema's."""
+"""Packages that belong to a declared one's own interface: pydantic's, jsonschema's, uvicorn's."""
 
 # One worker builds for all of them.
 pytestmark = pytest.mark.xdist_group("packaging")

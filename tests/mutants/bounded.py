@@ -171,7 +171,7 @@ BOUNDED: Final = (
         "removal-without-batches",
         "A deletion holds the database for a bounded number of rows at a time.",
         ("test_a_deletion_takes_a_bounded_number_of_rows_at_a_time",),
-        ("_remove_range", ".limit(BATCH)", ""),
+        ("_remove_some", ", BATCH", ", 10**9"),
     ),
     mutant(
         "history-copied-into-the-overlay",
