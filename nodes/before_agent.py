@@ -40,16 +40,13 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
         updates += await _repaired(reply, index, ctx)
     if lost := [RemoveMessage(m.id) for m in orphans(messages) if m.id]:
         updates.append(("messages", lost))
-    for layer in ctx.spec.hooks.before_agent:
-        try:
+    with Tripwire.keeping(updates):
+        for layer in ctx.spec.hooks.before_agent:
             _, update = await apply(
                 layer, ctx.bridge, ctx.listener, state_view(state), ctx.for_hooks(state)
             )
-        except Tripwire as trip:
-            trip.writes += updates
-            raise
-        updates.extend(update.items())
-        state = overlaid(state, update)
+            updates.extend(update.items())
+            state = overlaid(state, update)
     return updates
 
 

@@ -330,23 +330,20 @@ async def _verdict(
     then: list[BaseMessage] = []
     answers: dict[str, ToolResult | str] = {}
     because: StoppedBecause | None = None
-    for layer in ctx.spec.hooks.after_model:
-        try:
+    with Tripwire.keeping(writes):
+        for layer in ctx.spec.hooks.after_model:
             made, update = await apply(
                 layer, ctx.bridge, ctx.listener, private(reply), ctx.for_hooks(state)
             )
-        except Tripwire as trip:
-            trip.writes += writes
-            raise
-        writes += update.items()
-        if isinstance(made, Verdict):
-            reply = _instead(made.reply, reply)
-            then += map(private, made.then) if made.end else ()
-            answers = {**made.answers, **answers}
-            because = because or (made.because if made.end else None)
-            writes += check_update(layer, made.update).items()
-        elif made is not None:
-            writes += check_update(layer, made).items()
+            writes += update.items()
+            if isinstance(made, Verdict):
+                reply = _instead(made.reply, reply)
+                then += map(private, made.then) if made.end else ()
+                answers = {**made.answers, **answers}
+                because = because or (made.because if made.end else None)
+                writes += check_update(layer, made.update).items()
+            elif made is not None:
+                writes += check_update(layer, made).items()
     then = [_in_its_name(message, ctx) for message in then]
     because = because or dict(writes).get("stop_reason") or None  # a hook's update ends it too
     end = because is not None

@@ -19,6 +19,7 @@ from wick_graph.gateway.channels.files import store
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.gateway import Gateway
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
+from wick_graph.store.mailbox import Mailbox
 
 PATIENCE = 60.0
 """Seconds after which a test gives up; no verdict depends on it."""
@@ -177,6 +178,18 @@ class Office:
         async with asyncio.timeout(PATIENCE):
             while not await asyncio.to_thread(file.exists):
                 await asyncio.sleep(0.01)
+
+    def hold(self) -> asyncio.Event:
+        """Let turns end only when the returned event is set."""
+        held, real = asyncio.Event(), self.box.settle
+
+        async def run(work: Any, *args: Any, **more: Any) -> Any:
+            if work == real:
+                await asyncio.wait_for(held.wait(), PATIENCE)
+            return await Mailbox.run(self.box, work, *args, **more)
+
+        self.box.run = run  # type: ignore[method-assign]  # turns end when the test says
+        return held
 
     async def settled(self) -> None:
         """Wait until nothing is open."""

@@ -70,14 +70,7 @@ async def test_a_hung_chat_delays_no_other(tmp_path: Path) -> None:
 
 async def test_more_than_the_backlog_is_refused_once_a_minute(tmp_path: Path) -> None:
     async with office(tmp_path, gateway={"backlog": 2, "parallel": 1}) as one:
-        hold, real = asyncio.Event(), one.box.settle
-
-        async def run(work: Any, *args: Any, **more: Any) -> Any:
-            if work == real:
-                await asyncio.wait_for(hold.wait(), PATIENCE)
-            return await Mailbox.run(one.box, work, *args, **more)
-
-        one.box.run = run  # type: ignore[method-assign]  # turns end when the test says
+        hold = one.hold()
         for number in range(5):
             await one.post.say(f"what is {number}+1?")
         assert "still busy" in await one.post.text()
@@ -110,14 +103,7 @@ async def test_an_answer_is_left_out_if_a_tool_has_written_to_the_chat(tmp_path:
 
 async def test_collected_messages_are_one_turn(tmp_path: Path) -> None:
     async with office(tmp_path, channels={"post": {"busy": "collect"}}) as one:
-        hold, real = asyncio.Event(), one.box.settle
-
-        async def run(work: Any, *args: Any, **more: Any) -> Any:
-            if work == real:
-                await asyncio.wait_for(hold.wait(), PATIENCE)
-            return await Mailbox.run(one.box, work, *args, **more)
-
-        one.box.run = run  # type: ignore[method-assign]  # turns end when the test says
+        hold = one.hold()
         for number in range(3):
             await one.post.say(f"what is {number}+1?")
         hold.set()

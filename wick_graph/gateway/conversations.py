@@ -48,7 +48,6 @@ from wick_graph.store.mailbox import Row, hashed
 MAX_FILE: Final = 20 * 2**20
 """Bytes of a file that comes with a message."""
 
-
 _MOST_FILES: Final = 10
 """Files of one message."""
 
@@ -72,7 +71,6 @@ class _Turn:
     """Facts that end with it."""
     answers: str = ""
     """The id of the agent's question that it answers."""
-
     held: Mapping[str, Any] = field(default_factory=dict)
     """The origin of the chat of others in which the owner writes from a terminal."""
 
@@ -196,7 +194,7 @@ class Conversations:
     # --- a turn
 
     async def _answer(self, turn: _Turn) -> None:
-        result, text = None, ""
+        result, text, thread = None, "", ""
         try:
             turn.held = await self._held(turn.last)
             agent = await self._agent(turn.last, turn.origin)
@@ -212,6 +210,8 @@ class Conversations:
             log.warning("a turn of %s failed: %s", turn.last.key, error, exc_info=True)
             await self._settle(turn, failure(error, turn.origin))
             return
+        finally:
+            self._delivery.turns.pop(thread, None)
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{thread}")
         planned = turn.kind == "cron" and "origin" in turn.last.metadata
@@ -219,7 +219,6 @@ class Conversations:
             tokens = result.usage.total_tokens
             await self._mailbox.run(self._gate.note_turn, turn.messages, tokens, self._clock())
         await self._settle(turn, text, result)
-        self._delivery.turns.pop(thread, None)
         if result is not None and not turn.kind:
             self._compact_beside(agent, thread, result)
 

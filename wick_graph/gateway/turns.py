@@ -78,10 +78,8 @@ def human_of(message: InboundMessage, media: Mapping[str, Any], *, images: bool)
         return HumanMessage(for_model(message) if about.get("kind") == "task" else text)
     if about.get("group") is not False:
         name = one_line(str(about.get("sender_name") or message.sender_id), _NAME)
-        name, text = (
-            name.translate(_NO_BRACKETS),
-            _FROM.sub(r"(\1", text),
-        )  # no one writes as others
+        name = name.translate(_NO_BRACKETS)
+        text = _FROM.sub(r"(\1", text)  # no one writes as others
         text = f"[from {name} ({one_line(message.sender_id, _NAME)})]\n{text}"
     paths = [*message.media, *media.get("paths", ())]
     lines = [f"- {one_line(path, 300)}" for path in paths]
