@@ -42,6 +42,7 @@ from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook, compile_hoo
 from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.from_config import (
     activate,
+    added_hooks,
     backend_of,
     checked_backend,
     close_checked,
@@ -496,7 +497,7 @@ def hooks_of(
             must_hold_nothing({"use": entry.use, "args": entry.args}, rules)
             more.append(_named_hook(name, entry, file, load))
         key = ("hooks",)
-        more += file.additions.hooks
+        more += added_hooks(file)
         _check_own(more, file, rules)
         key = ("budget",)
         hooks = _inside(activate(config, backend), more)
@@ -771,7 +772,7 @@ def _checked_hooks(
             elif name == "middleware":
                 must_exist(entry.use, entry.args)
     with faults.at("agents", agent_id, "hooks"):
-        more += file.additions.hooks
+        more += added_hooks(file)
         _check_own(more, file, rules)
     return more
 

@@ -259,7 +259,6 @@ async def test_a_session_of_another_person_works_in_that_persons_folder(tmp_path
             assert "of the owner" not in await ask('read_file(path="secret.txt")')
 
 
-@pytest.mark.xfail(reason="privilege: only the gateway's agents know of roles")
 async def test_roles_hold_through_the_command_line(tmp_path: Path) -> None:
     """`wick run -t`, `wick serve` or Python on a thread with a stranger's text."""
     agent = {"backend": {"type": "local", "workdir": "files"}}

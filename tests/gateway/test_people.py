@@ -23,19 +23,17 @@ from wick_graph.gateway.people import (
     Admission,
     Gate,
     Person,
-    RoleHook,
     admit,
     approve,
     asking,
     check_people,
-    lowest,
     paired,
     revoke,
-    role_in,
     sender_facts,
 )
 from wick_graph.gateway.tools import message_tool
 from wick_graph.hooks import ApprovalHook
+from wick_graph.hooks.roles import RoleHook, lowest, role_in
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.store.mailbox import Mailbox
 from wick_graph.subagents.delegate import Subagent, delegation
@@ -445,7 +443,9 @@ def test_removed_messages_and_a_forged_origin_do_not_raise_the_role() -> None:
     assert world.ran == []
 
 
-@pytest.mark.parametrize("origin", [{}, {"role": None}, {"role": "root"}, {"role": ["owner"]}])
+@pytest.mark.parametrize(
+    "origin", [{"chat_id": "1"}, {"role": None}, {"role": "root"}, {"role": ["owner"]}]
+)
 def test_a_thread_without_a_role_is_untrusted(origin: dict[str, Any]) -> None:
     world = World(wild("execute"), "no")
     world.agent.invoke({"messages": [HumanMessage("do")], "origin": origin}, thread_id="t")
@@ -519,6 +519,12 @@ def test_a_sub_agent_has_the_role_of_the_whole_thread() -> None:
             given = HumanMessage("x", additional_kwargs=sender_facts(message("1"), role))
             result = parent.invoke({"messages": [given], "origin": {"role": role}}, thread_id="t")
         assert ("child says no" in str(result.messages), ran) == (True, [])
+
+
+def test_a_thread_of_no_chat_has_no_role() -> None:
+    world = World(wild("execute"), "end", roles=RolesConfig(owner=("read_file",)))
+    world.agent.invoke("do", thread_id="t")
+    assert world.ran == ["execute"]
 
 
 def test_the_role_of_a_group_is_the_lowest_of_all_who_wrote() -> None:

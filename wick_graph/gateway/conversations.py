@@ -29,7 +29,7 @@ from wick_graph.gateway.messages import (
     own_message,
     thread_of,
 )
-from wick_graph.gateway.people import SENDER, Gate, lowest
+from wick_graph.gateway.people import Gate
 from wick_graph.gateway.questions import (
     answer_of,
     ask,
@@ -42,6 +42,7 @@ from wick_graph.gateway.questions import (
 )
 from wick_graph.gateway.schedule import is_silent
 from wick_graph.gateway.turns import failure, human_of, origin_of, should_wake, target_of
+from wick_graph.hooks.roles import SENDER, lowest
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Row, hashed
 

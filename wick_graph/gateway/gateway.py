@@ -27,12 +27,13 @@ from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
 from wick_graph.gateway.messages import AT_ONCE, INTERNAL, InboundMessage, command_of
-from wick_graph.gateway.people import Gate, RoleHook, lowest
+from wick_graph.gateway.people import Gate
 from wick_graph.gateway.questions import expire
 from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
 from wick_graph.gateway.tools import ForUserHook, cron_tool, fetch_tool, message_tool
 from wick_graph.gateway.turns import TaskWatch, target_of
 from wick_graph.gateway.workspace import WorkspaceHook, protected
+from wick_graph.hooks.roles import RoleHook, lowest
 from wick_graph.loading import Agents
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Mailbox, Row, hashed
@@ -142,7 +143,7 @@ class Gateway:
             *memory_tools(memories),
         )
         more = (ForUserHook(put),) if config.for_user else ()
-        return Additions((roles, workspace, *more), tools, partial(protected, self.workspace))
+        return Additions((workspace, *more), tools, partial(protected, self.workspace))
 
     # --- life
 

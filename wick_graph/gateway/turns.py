@@ -18,8 +18,9 @@ from wick_graph.errors import ConfigError, WickError
 from wick_graph.gateway.channels.protocol import Receive
 from wick_graph.gateway.memory import is_owner
 from wick_graph.gateway.messages import InboundMessage, own_message
-from wick_graph.gateway.people import lowest, sender_facts
+from wick_graph.gateway.people import sender_facts
 from wick_graph.hooks.prompt_files import as_data, one_line
+from wick_graph.hooks.roles import lowest
 from wick_graph.store.mailbox import Mailbox
 from wick_graph.subagents.background import Background, Begun, TaskEnd
 from wick_graph.subagents.delegate import response_id

@@ -36,11 +36,19 @@ from wick_graph.hooks.filesystem import FilesystemHook
 from wick_graph.hooks.memory import MemoryHook
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.hooks.recall import Recall
+from wick_graph.hooks.roles import RoleHook
 from wick_graph.hooks.skills import LazySkillsHook, SkillsHook
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.hooks.todolist import TodoListHook
 from wick_graph.hooks.tracing import TracingHook
 from wick_graph.models.structured import Output, in_strategy
+
+
+def added_hooks(file: AgentsFile) -> list[BaseHook]:
+    """List what all agents of a file have: their rights in chats, and what a program adds."""
+    chats = file.model_fields_set & {"channels", "gateway"}
+    roles = [RoleHook(file.gateway.roles)] if chats else []
+    return [*roles, *file.additions.hooks]
 
 
 def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[BaseHook]:
