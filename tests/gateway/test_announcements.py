@@ -96,7 +96,7 @@ def test_an_end_is_said_as_it_was(status: str, said: str) -> None:
 
 def test_without_a_chat_it_is_the_terminals() -> None:
     made = announcement(end(origin={}))
-    assert (made.chat_id, target_of(made)) == ("cli:direct", ("cli", "direct"))
+    assert (made.chat_id, target_of(made)) == ("cli:local", ("cli", "local"))
 
 
 def test_a_task_cannot_fake_the_result_or_its_frame() -> None:

@@ -360,9 +360,8 @@ async def test_an_error_shows_no_path_of_the_machine(tmp_path: Path) -> None:
         assert str(tmp_path) not in await one.ask("what is 3+3?", FRIEND)
 
 
-@pytest.mark.xfail(reason="text: all terminals share the chat cli")
 async def test_what_is_for_another_session_is_not_shown(tmp_path: Path) -> None:
-    """The answer of a job, while no owner has written, goes to `cli:direct`."""
+    """The answer of a job, while no owner has written, goes to `cli:local`."""
     clock = Clock(NOON)
     path = write(tmp_path, cron={"sum": {"every": "10m", "text": "what is 1+1?"}})
     async with office(tmp_path, path=path, clock=clock, wait=clock.wait) as one:

@@ -146,7 +146,7 @@ class _Terminal:
             waits = [one.message for one in await box.run(box.inbox, "open", 1000)]
             waits += [one.message for one in await box.run(box.outbox, "open", 1000)]
             chats = [one["chat_id"] for one in waits]
-            if "local" not in chats:  # a tool has answered, or the message was refused
+            if self.channel.chat not in chats:  # a tool has answered, or the message was refused
                 return
 
 

@@ -82,9 +82,9 @@ class Delivery:
         return (channel, chat) if channel else None
 
     def add(self, messages: Iterable[Row]) -> None:
-        """Let messages be sent; known ones are passed over, and those of channels elsewhere."""
+        """Let messages be sent; known ones are passed over, and those that others send."""
         for one in messages:
-            if str(one.message.get("channel")) in self.channels:
+            if self.mailbox.may_send(one.chat):
                 self.lanes.add(one)
 
     async def _send(self, rows: list[Row]) -> bool:

@@ -20,6 +20,7 @@ from wick_graph.config import AgentsFile
 from wick_graph.config.schema import Additions
 from wick_graph.errors import StorageError, describe
 from wick_graph.gateway.agents import OriginAgents
+from wick_graph.gateway.channels.cli import CliChannel
 from wick_graph.gateway.channels.protocol import Channel, PublishingChannel
 from wick_graph.gateway.channels.registry import make_channel
 from wick_graph.gateway.conversations import Conversations
@@ -96,7 +97,10 @@ class Gateway:
         self.mailbox: Final[Mailbox] = self.store.mailbox
         zone = zone_of(config.timezone)
         self._gate: Final = Gate(file.channels, config.limits, self.mailbox, zone)
-        self.mailbox.sends = frozenset(channels)
+        self.mailbox.sends = frozenset(
+            f"{name}:{one.chat}" if isinstance(one, CliChannel) else name
+            for name, one in channels.items()
+        )
         self.mailbox.takes = self._takes
         self.delivery: Final = Delivery(self.mailbox, channels)
         self.scheduler: Final = Scheduler(
@@ -308,6 +312,8 @@ class Gateway:
         about = message.metadata
         if message.channel == "system" or not about.get("owner") or about.get("group") is not False:
             return
+        if message.channel == "cli" and not message.key.startswith("cli:"):
+            return  # a look at another chat: no one will see there what comes later
         box, chat = self.mailbox, ":".join(target_of(message))
         if await box.run(box.fact, LAST_CHAT) != chat:
             await box.run(box.put_fact, LAST_CHAT, chat)

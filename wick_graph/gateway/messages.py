@@ -79,8 +79,8 @@ class OutboundMessage(_Message):
     """Label and code of buttons below the text; a channel without buttons shows the codes."""
 
 
-FALLBACK: Final = "cli:direct"
-"""The chat of a message for the owner's last chat while there is none."""
+FALLBACK: Final = "cli:local"
+"""The chat of a message for the owner's last chat while there is none: the terminal's own."""
 
 
 def own_message(

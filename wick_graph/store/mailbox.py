@@ -144,7 +144,7 @@ class Mailbox:
         self.server: Final = f"{bytes_text(owner())}#{id(self):x}"
         """The name of this process and gateway; no other has it."""
         self.sends: Collection[str] | None = None
-        """Channels through which this process sends; None for all."""
+        """Channels, and single chats, to which this process sends; None for all."""
         self.takes: Callable[[Row], bool] = lambda one: True
         """Whether it may take over a message that came in from a dead process."""
 
@@ -262,6 +262,10 @@ class Mailbox:
         again = {"state": "open", "tries": 0, "due": self.now, "server": self._server}
         with self._writing() as db:
             return self._change(db, outbox, row, "dead", **again)
+
+    def may_send(self, chat: str) -> bool:
+        """Return whether this process sends to a chat."""
+        return self.sends is None or not {chat, chat.partition(":")[0]}.isdisjoint(self.sends)
 
     # --- listings
 
@@ -410,15 +414,12 @@ class Mailbox:
     def _may_take(self, table: Table, row: Sequence[Any]) -> bool:
         if table is inbox:
             return self.takes(self._row(table, row))
-        return self._may_send(bytes_text(row[2]))
-
-    def _may_send(self, chat: str) -> bool:
-        return self.sends is None or chat.partition(":")[0] in self.sends
+        return self.may_send(bytes_text(row[2]))
 
     def _put(self, db: Any, draft: Draft, turn: bytes | None) -> Row | None:
         now, key, chat = self.now, draft.key, draft.chat
         body = self._close({"message": draft.message}, key, outbox)
-        server = self._server if self._may_send(chat) else _NOBODY
+        server = self._server if self.may_send(chat) else _NOBODY
         about = {"turn": turn, "state": "open", "server": server, "due": now, "created": now}
         row = self._add(db, outbox, key, chat, body, **about)
         return row and Row(

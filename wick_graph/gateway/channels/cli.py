@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from wick_graph.errors import ConfigError
 from wick_graph.gateway.channels.protocol import Receive
-from wick_graph.gateway.messages import InboundMessage, OutboundMessage
+from wick_graph.gateway.messages import FALLBACK, InboundMessage, OutboundMessage, thread_of
 
 
 class CliChannel:
@@ -18,7 +18,7 @@ class CliChannel:
 
     Args:
         show: Gets each message that is sent; it may be a coroutine function.
-        session: The key of the session; by default `cli:local`.
+        session: The key of the session; by default `cli:local`. Each is a chat of its own.
     """
 
     name = "cli"
@@ -30,6 +30,7 @@ class CliChannel:
         self, show: Callable[[OutboundMessage], Awaitable[None] | None], *, session: str = ""
     ) -> None:
         self._show, self._session = show, session
+        self.chat: Final = "local" if session in ("", FALLBACK) else thread_of(session)
         self._receive: Receive | None = None
 
     async def start(self, receive: Receive) -> None:
@@ -52,7 +53,7 @@ class CliChannel:
         message = InboundMessage(
             channel=self.name,
             sender_id=self.name,
-            chat_id="local",
+            chat_id=self.chat,
             content=text,
             session_key=self._session,
             metadata={"native_id": uuid4().hex, "sent": time.time(), "group": False, **metadata},
