@@ -58,7 +58,7 @@ BY_NIGHT: Final = re.compile(
     r"|durability/test_ownership\.py::test_w5"
     r"|attacks/test_grep\.py::.*pattern[1-9]"
     r"|gateway/test_gateway_kills\.py::.*(?:postgres|two_processes)"
-    r"|gateway/test_hostile_doors\.py::test_(?:many_chats_keep|a_message_interrupts|idle_connections)"
+    r"|gateway/test_hostile_doors\.py::test_(?:many_chats_keep|idle_connections)"
     r"|mcp/test_bounds\.py::test_an_answer_over_http_is_bounded_too\[encoded"
     r"|attacks/test_commands_surroundings\.py::.*container-X1-parallel"
 )

@@ -1,7 +1,4 @@
-"""Faults through other doors to a chat: terminals, HTTP, jobs, files, other processes.
-
-Those marked `xfail` are known, and are to be mended.
-"""
+"""Faults through other doors to a chat: terminals, HTTP, jobs, files, other processes."""
 
 from __future__ import annotations
 
@@ -372,7 +369,6 @@ async def test_what_is_for_another_session_is_not_shown(tmp_path: Path) -> None:
         assert await ask("what is 5+5?") == "5+5 = 10."
 
 
-@pytest.mark.xfail(reason="text: the question is of the job's own thread")
 async def test_the_question_of_a_job_can_be_answered(tmp_path: Path) -> None:
     clock = Clock(NOON)
     text = 'request_user_input(question="Which?")'
@@ -382,10 +378,29 @@ async def test_the_question_of_a_job_can_be_answered(tmp_path: Path) -> None:
         await pass_until(clock, one, NOON + 650)
         assert await one.post.text() == "Which?"
         assert "blue" in await one.ask("blue")
+        await one.settled()
+        assert one.box.facts("asked/") == {}
 
 
-@pytest.mark.xfail(reason="text: there is no run to cancel yet")
-async def test_a_message_interrupts_a_turn_that_has_not_begun(tmp_path: Path) -> None:
+async def test_the_question_of_an_owners_job_is_answered_by_no_one_else(tmp_path: Path) -> None:
+    """It is asked in a group; others go on talking, and its own thread keeps its question."""
+    clock = Clock(NOON)
+    text = 'request_user_input(question="Which?")'
+    cron = {"ask": {"every": "10m", "text": text, "to": "post:-5"}}
+    tools = {"tools": ["request_user_input", "calculate"]}
+    about: dict[str, Any] = {"chat": "-5", "group": True}
+    async with office(tmp_path, cron=cron, agent=tools, clock=clock, wait=clock.wait) as one:
+        await pass_until(clock, one, NOON + 650)
+        assert await one.post.text() == "Which?"
+        assert await one.ask("what is 1+1?", FRIEND, **about) == "1+1 = 2."
+        assert "secret" not in await one.ask("secret", OWNER, forwarded=True, **about)
+        assert "blue" in await one.ask("blue", OWNER, **about)
+        state = await state_of(one, "post:-5")
+        assert "blue" not in str(state["messages"])
+
+
+@pytest.mark.parametrize("then", ["what is 1+1?", "/stop"])
+async def test_a_message_interrupts_a_turn_that_has_not_begun(tmp_path: Path, then: str) -> None:
     """Its file is still on its way."""
     async with office(tmp_path, nap=True, channels={"post": {"busy": "interrupt"}}) as one:
         asked, held, fetch = asyncio.Event(), asyncio.Event(), one.post.fetch
@@ -399,10 +414,12 @@ async def test_a_message_interrupts_a_turn_that_has_not_begun(tmp_path: Path) ->
         one.post.files["f"] = b"x"
         await one.post.say("nap()", attachments=[{"id": "f", "name": "a.txt"}])
         await asyncio.wait_for(asked.wait(), PATIENCE)
-        await one.post.say("what is 1+1?")
+        await one.post.say(then)
         held.set()
         try:
             assert await until(lambda: not one.box.counts()["inbox"].get("open"))
+            first, *_ = (await state_of(one))["messages"]
+            assert "nap()" in first.text  # the conversation has it
         finally:
             (tmp_path / "awake").touch()
 

@@ -58,6 +58,9 @@ _BATCH, _MEDIA = "batch/", "media/"
 _RETRY: Final = (0.5, 2.0, 10.0, 30.0)
 """Seconds until a message is handled again after its handling failed: the store was away."""
 
+_LOOK: Final = 0.05
+"""Seconds between two looks at whether the run of a turn has begun."""
+
 _OWN_THREAD: Final = frozenset({"cron", "heartbeat"})
 """Kinds of messages that begin a thread of their own."""
 
@@ -74,6 +77,9 @@ class _Turn:
     """The id of the agent's question that it answers."""
     held: Mapping[str, Any] = field(default_factory=dict)
     """The origin of the chat of others in which the owner writes from a terminal."""
+    agent: Agent | None = None
+    """Known once it begins, as its thread is."""
+    thread: str = ""
 
     @property
     def last(self) -> InboundMessage:
@@ -111,6 +117,8 @@ class Conversations:
         self._gate: Final = gate
         self.sessions: Final = Sessions(self._mailbox)
         self._compacting: set[asyncio.Task[str]] = set()
+        self._turns: dict[str, _Turn] = {}
+        """The turns that go on here, by chat."""
         self._batches: dict[str, str] = {}
         """The facts of turns with several messages, by the keys of these."""
 
@@ -133,11 +141,21 @@ class Conversations:
         found = await self._mailbox.run(self._mailbox.facts, _BATCH)
         self._batches = {key: name for name, keys in found.items() for key in keys}
 
-    async def interrupt(self, one: Row) -> None:
-        """Cancel the turn of a chat for a message that came."""
+    async def interrupt(self, one: Row) -> bool:
+        """Cancel the turn of a message's chat, in any process; return whether there is one.
+
+        A turn of this process that still prepares itself, such as by a download, is cancelled once
+        it has begun: its messages belong to the conversation.
+        """
         message = InboundMessage.from_json(one.message)
-        agent = await self._agent(message, origin_of(message, message.key))
-        await agent.acancel(await self.sessions.thread(message.key))
+        if (turn := self._turns.get(one.chat)) is None:
+            agent = await self._agent(message, origin_of(message, message.key))
+            return await agent.acancel(await self.sessions.thread(message.key))
+        while self._turns.get(one.chat) is turn:
+            if turn.agent is not None and await turn.agent.acancel(turn.thread):
+                break
+            await asyncio.sleep(_LOOK)
+        return True
 
     async def stop(self) -> None:
         """Cancel compactions; their threads stay as they are."""
@@ -195,11 +213,15 @@ class Conversations:
     # --- a turn
 
     async def _answer(self, turn: _Turn) -> None:
-        result, text, thread = None, "", ""
+        result, text, home, thread, chat = None, "", "", "", turn.rows[0].chat
+        self._turns[chat] = turn
         try:
             turn.held = await self._held(turn.last)
             agent = await self._agent(turn.last, turn.origin)
-            thread = await self._thread(turn)
+            thread = home = await self._thread(turn)
+            if not turn.kind:
+                agent, thread = await self._asked(turn, agent, home)
+            turn.agent, turn.thread = agent, thread
             self._delivery.turns[thread] = turn.rows[0].key  # the same after a crash
             if turn.kind != "task" or await self._wakes(turn.last, agent, thread):
                 result = await self._run(turn, agent, thread)
@@ -213,8 +235,9 @@ class Conversations:
             return
         finally:
             self._delivery.turns.pop(thread, None)
+            self._turns.pop(chat, None)
         if result is not None and not turn.kind:
-            turn.drops.append(f"wakes/{thread}")
+            turn.drops.append(f"wakes/{home}")
         planned = turn.kind == "cron" and "origin" in turn.last.metadata
         if result is not None and (planned or not turn.kind):
             tokens = result.usage.total_tokens
@@ -232,14 +255,12 @@ class Conversations:
             if fact is None or not await self._waits(key, fact, agent, thread):
                 return None
             return await _resumed(agent, thread, answer_of(fact))
-        turn.answers = "" if turn.kind else await self._asked(turn, agent, thread)
         images = agent.spec.model.reads_images
         humans = []
         for row, message in zip(turn.rows, turn.messages, strict=True):
             media = await self._media(row, message, turn)
             humans.append(human_of(message, media, images=images))
         if turn.answers:
-            turn.drops.append(_asked_key(thread))
             text = "\n\n".join(one.text for one in humans)
             return await _resumed(agent, thread, {turn.answers: text})
         if any(one.startswith(_MEDIA) for one in turn.drops):
@@ -252,23 +273,34 @@ class Conversations:
             on_busy="queue",
         )
 
-    async def _asked(self, turn: _Turn, agent: Agent, thread: str) -> str:
-        """Return the id of the question of a thread that a turn answers; empty for none.
+    async def _asked(self, turn: _Turn, agent: Agent, home: str) -> tuple[Agent, str]:
+        """Return the agent and the thread of a turn: of the question that it answers, if any.
 
-        The text becomes a result, which has no role: it counts only from the sender who was asked.
+        Questions are of the chat's own thread and of jobs that answer here; the last one counts.
+        The text becomes a result, which has no role: it counts only from the sender who was asked,
+        and an owner may answer for the owner's job.
         """
-        name, row = _asked_key(thread), turn.rows[0].key
-        fact = await self._mailbox.run(self._mailbox.fact, name)
-        if fact is None:
-            return ""
-        if row in (fact.get("row"), fact.get("by")):  # again, after a crash
-            return str(fact["id"] if fact.get("row") == row else fact["was"])
-        waits = await _asks(agent, thread, fact)
-        if fact.get("row") or not waits or fact["who"] != _who(turn.origin):
-            await self._mailbox.run(self._mailbox.drop_fact, name)
-            return ""
-        await self._mailbox.run(self._mailbox.put_fact, name, {**fact, "row": row})
-        return str(fact["id"])
+        box, row = self._mailbox, turn.rows[0].key
+        found = await box.run(box.facts, _asked_key(home))
+        for name, fact in sorted(found.items(), key=lambda one: -float(one[1]["at"])):
+            thread = str(fact["thread"])
+            other = (
+                agent if thread == home else await self._agents.get(fact["agent"], fact["origin"])
+            )
+            if row in (fact.get("row"), fact["by"]):  # again, after a crash
+                turn.answers = str(fact["id"] if fact.get("row") == row else fact["was"])
+                turn.drops.append(name)
+                return other, thread
+            if fact.get("row") or not await _asks(other, thread, fact):
+                await box.run(box.drop_fact, name)
+            elif _may_answer(turn.origin, fact["origin"], own=thread == home):
+                turn.answers = str(fact["id"])
+                turn.drops.append(name)
+                await box.run(box.put_fact, name, {**fact, "row": row})
+                return other, thread
+            elif thread == home:  # the conversation goes on without an answer
+                await box.run(box.drop_fact, name)
+        return agent, home
 
     async def _waits(self, key: str, fact: Any, agent: Agent, thread: str) -> bool:
         """Return whether a thread waits for a decision, or went on with it before a crash."""
@@ -304,9 +336,10 @@ class Conversations:
             if place != here:
                 told = ["I have asked the owner, and go on when it is allowed."]
         for number, text in other_questions(result)[:1]:
-            name = _asked_key(result.thread_id)
-            asker = {"by": turn.rows[0].key, "was": turn.answers}
-            await box.run(box.put_fact, name, {"id": number, "who": _who(origin), **asker})
+            home = await self.sessions.thread(str(origin.get("home") or turn.last.key))
+            name, thread = _asked_key(home, result.thread_id), result.thread_id
+            asker = {"by": turn.rows[0].key, "was": turn.answers, "at": self._clock()}
+            await box.run(box.put_fact, name, {"id": number, "thread": thread, **about, **asker})
             turn.drops = [one for one in turn.drops if one != name]  # that was the one before
             told.append(text)
         return "\n\n".join(told)
@@ -450,7 +483,7 @@ class Conversations:
         thread = await self.sessions.thread(message.key)
         agent = await self._agent(message, turn.origin)
         if word == "/stop":
-            return "Stopped." if await agent.acancel(thread) else "Nothing is going on here."
+            return "Stopped." if await self.interrupt(row) else "Nothing is going on here."
         if word == "/compact":
             return _COMPACTED[await self._compact(agent, thread, force=True)]
         open_rows = await self._mailbox.run(self._mailbox.inbox, "open", 1000)
@@ -510,9 +543,14 @@ async def _state(agent: Agent, thread: str) -> Any:
     return await agent.graph.aget_state(config)
 
 
-def _who(origin: Mapping[str, Any]) -> list[str]:
-    return [str(origin.get("sender_id")), str(origin.get("role"))]
+def _may_answer(origin: Mapping[str, Any], asked: Mapping[str, Any], *, own: bool) -> bool:
+    """Return whether the sender of a turn was asked: by its chat's own thread, or by a job."""
+    if origin["role"] != asked["role"]:
+        return False
+    same = all(origin.get(key) == asked.get(key) for key in ("channel", "sender_id"))
+    return same or (not own and origin.get("owner") is True and asked.get("owner") is True)
 
 
-def _asked_key(thread: str) -> str:
-    return f"asked/{hashed(thread)}"
+def _asked_key(home: str, thread: str | None = None) -> str:
+    """Return the key of a thread's question to a chat, by the chat's thread; or how all begin."""
+    return f"asked/{hashed(home)}/{'' if thread is None else hashed(thread)}"

@@ -231,7 +231,13 @@ class Gateway:
             if one.row not in self._at_once:
                 self.spawn(self._do_at_once(one))
         elif self._lanes.add(one) and self._conversations.busy_of(one) == "interrupt":
+            self.spawn(self._interrupt(one))
+
+    async def _interrupt(self, one: Row) -> None:
+        try:
             await self._conversations.interrupt(one)
+        except Exception as error:  # the turn ends by itself
+            log.warning("a turn of %s was not interrupted: %s", one.chat, describe(error))
 
     async def _do_at_once(self, one: Row) -> None:
         """Do what does not wait for the turn before it; the next look repeats what fails."""

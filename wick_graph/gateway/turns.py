@@ -49,14 +49,16 @@ def target_of(message: InboundMessage) -> tuple[str, str]:
 def origin_of(message: InboundMessage, session: str) -> dict[str, Any]:
     """Return where a turn is held, from what was stored with its message alone.
 
-    A task reports to the place that it was given; jobs and heartbeats are the owner's own.
+    A task reports to the place that it was given; jobs and heartbeats are the owner's own. `home`
+    is the session of the chat that gets the answer.
     """
     about = message.metadata
     channel, chat = target_of(message)
     place = {"channel": channel, "chat_id": chat, "session": session}
     if message.channel == "system":
         held = {"sender_id": message.sender_id, "role": "owner", "owner": True, "group": False}
-        return {**(about.get("origin") or held), **place}
+        held = about.get("origin") or held
+        return {"home": held.get("session") or message.chat_id, **held, **place}
     return {
         **place,
         "sender_id": message.sender_id,
