@@ -44,6 +44,7 @@ from wick_graph.hooks.from_config import (
     activate,
     added_hooks,
     backend_of,
+    check_context,
     checked_backend,
     close_checked,
     journal_of,
@@ -741,7 +742,8 @@ def _check_agent(
                     "agents": nobody,
                 }
                 with at():
-                    build_agent(agent_id, file, hooks=hooks, **stand_in)
+                    made = build_agent(agent_id, file, hooks=hooks, **stand_in)
+                    check_context(agent_id, made.spec.context, file)
     return model
 
 

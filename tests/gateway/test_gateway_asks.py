@@ -8,16 +8,19 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from tests.gateway.mailing import Clock
 from tests.gateway.office import FRIEND, OWNER, PATIENCE, Office, Post, by_chat, office, write
 from wick_graph.config import load_config
+from wick_graph.errors import ConfigError
 from wick_graph.gateway.channels.cli import CliChannel
 from wick_graph.gateway.gateway import Gateway
 from wick_graph.gateway.messages import OutboundMessage
 from wick_graph.gateway.questions import WAIT_SECONDS
+from wick_graph.loading import check_agents
 
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC).timestamp()
 
@@ -281,3 +284,56 @@ async def test_two_gateways_on_one_store_answer_each_message_once(
             assert said == ["0+1 = 1.", "1+1 = 2.", "2+1 = 3."]
         assert [t for t in found["post:1"] if "100" in t] == ["100+1 = 101."] * 3
         assert posts[0].sent.qsize() + posts[1].sent.qsize() == 3 * CHATS + 3
+
+
+WHO = '''
+from dataclasses import dataclass
+
+from wick_graph import ToolContext, tool
+
+
+@dataclass
+class Who:
+    user: str
+    chat_id: str
+    plan: str = "free"
+
+
+@tool
+def whoami(ctx: ToolContext) -> str:
+    """Say who asks."""
+    return f"{ctx.context.user} {ctx.context.chat_id} {ctx.context.plan}"
+'''
+
+
+@pytest.mark.parametrize("approvals", [{}, {"whoami": True}])
+async def test_the_context_of_a_turn_is_what_the_chat_knows(
+    tmp_path: Path, approvals: dict[str, bool]
+) -> None:
+    name = f"who_{crc32(str(tmp_path).encode())}"
+    (tmp_path / f"{name}.py").write_text(WHO)
+    use = {"use": f"{name}:Who", "subject": "user"}
+    agent = {"tools": [f"{name}:whoami"], "context": use, "approvals": approvals}
+    async with office(tmp_path, agent=agent) as one:
+        await one.ask("hello")
+        await one.post.say("whoami()", FRIEND)
+        if approvals:
+            asked, _ = sorted([await one.post.got(), await one.post.got()], key=lambda m: m.chat_id)
+            await one.ask(f"/approve {code_in(asked.content)}")
+        await one.settled()
+        assert "post:2 2 free" in by_chat(one.box.outbox())["post:2"][-1]
+
+
+async def test_a_context_that_no_chat_knows_is_refused_at_the_start(tmp_path: Path) -> None:
+    name = f"who_{crc32(str(tmp_path).encode())}"
+    code = "from dataclasses import dataclass\n\n\n@dataclass\nclass Key:\n    secret: str\n"
+    (tmp_path / f"{name}.py").write_text(code)
+    agent = {"context": {"use": f"{name}:Key"}}
+    said = r"agents\.yaml:\d+: agents\.default\.context: .*Key: secret \(missing\); a chat knows"
+    with pytest.raises(ConfigError, match=said):
+        async with office(tmp_path, agent=agent):
+            pass
+    with pytest.raises(ConfigError, match=said):
+        check_agents(load_config(tmp_path / "agents.yaml"))
+    path = write(tmp_path, agent=agent, channels={"post": {"agent": "other"}}, agents={"other": {}})
+    check_agents(load_config(path))  # it answers no chat

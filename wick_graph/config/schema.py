@@ -575,6 +575,13 @@ class AgentsFile(Block):
         made._places = Places(source=source)
         return made
 
+    def in_chats(self) -> set[str]:
+        """Return the ids of the agents that answer chats; none without `channels:`."""
+        heart, others = self.gateway.heartbeat, self.gateway.agent or self.default_id
+        named = [one.agent for one in self.channels.values()]
+        named += [one.agent for one in self.cron.values()] + ([heart.agent] if heart else [])
+        return {one or others for one in named} if self.channels else set()
+
     @property
     def source(self) -> str:
         """The file's name in errors."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from typing_extensions import is_typeddict
 
 from wick_graph.errors import ConfigError
+
+CHAT: Final = ("channel", "chat_id", "sender_id", "session")
+"""The fields of a context that are given in a chat, each a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,27 @@ class ContextSchema:
                 "pass context="
             )
         raise ConfigError(f"the context of the agent {agent} does not fit {name}{faults}")
+
+    def of_chat(self, agent: str, origin: Mapping[str, Any]) -> Any:
+        """Return the context of a turn in a chat as data: the fields that its origin knows.
+
+        The identity is `channel:sender_id`.
+
+        Raises:
+            ConfigError: The schema needs more.
+        """
+        names = {
+            name for one in self.schema.__mro__ for name in getattr(one, "__annotations__", ())
+        }
+        chat = {name: str(origin.get(name) or "") for name in CHAT}
+        known = {name: chat[name] for name in CHAT if name in names and name != self.subject}
+        try:
+            return self.with_subject(agent, known, f"{chat['channel']}:{chat['sender_id']}")
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}; a chat knows {', '.join(CHAT)} and the subject, so give other fields a "
+                "default"
+            ) from None
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is an instance of the schema; that of a TypedDict has none."""

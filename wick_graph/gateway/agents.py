@@ -11,6 +11,7 @@ from typing import Any, Final
 from wick_graph.config import folder_of
 from wick_graph.engine.agent import Agent
 from wick_graph.gateway.memory import who_of
+from wick_graph.hooks.from_config import check_context
 from wick_graph.loading import Agents
 from wick_graph.service.tenants import config_for
 from wick_graph.store.mailbox import hashed
@@ -43,7 +44,7 @@ class OriginAgents:
             ConfigError: One cannot be built.
         """
         for agent_id in self._file.agents:
-            self._root[agent_id]
+            check_context(agent_id, self._root[agent_id].spec.context, self._file)
 
     def name_of(self, agent_id: str | None) -> str:
         """Return the id of an agent; without one, that of the file's default agent.
@@ -51,10 +52,8 @@ class OriginAgents:
         Raises:
             ConfigError: There is no such agent.
         """
-        name = agent_id or ("default" if "default" in self._file.agents else "")
-        name = name or next(iter(self._file.agents), "")
-        self._file.agent(name)
-        return name
+        self._file.agent(agent_id)
+        return agent_id or self._file.default_id
 
     async def get(
         self, agent_id: str, origin: Mapping[str, Any], model: str | None = None
@@ -94,6 +93,12 @@ class OriginAgents:
             self._views[key].model = model
         self._views.move_to_end(key)
         return self._views[key]
+
+
+def context_of(agent: Agent, origin: Mapping[str, Any]) -> Any:
+    """Return the context of a turn; None if the agent takes none."""
+    schema = agent.spec.context
+    return None if schema is None else schema.of_chat(agent.name, origin)
 
 
 def _folder_of(origin: Mapping[str, Any]) -> str:

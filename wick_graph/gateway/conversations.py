@@ -15,7 +15,7 @@ from wick_graph.config.gateway import Busy
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.errors import NothingWaitsError, StorageError, WickError
-from wick_graph.gateway.agents import OriginAgents
+from wick_graph.gateway.agents import OriginAgents, context_of
 from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
 from wick_graph.gateway.delivery import Delivery
@@ -80,6 +80,8 @@ class _Turn:
     agent: Agent | None = None
     """Known once it begins, as its thread is."""
     thread: str = ""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """The origin of the question that it answers."""
 
     @property
     def last(self) -> InboundMessage:
@@ -254,7 +256,7 @@ class Conversations:
             turn.drops.append(key)
             if fact is None or not await self._waits(key, fact, agent, thread):
                 return None
-            return await _resumed(agent, thread, answer_of(fact))
+            return await _resumed(agent, thread, answer_of(fact), turn.origin)
         images = agent.spec.model.reads_images
         humans = []
         for row, message in zip(turn.rows, turn.messages, strict=True):
@@ -262,13 +264,14 @@ class Conversations:
             humans.append(human_of(message, media, images=images))
         if turn.answers:
             text = "\n\n".join(one.text for one in humans)
-            return await _resumed(agent, thread, {turn.answers: text})
+            return await _resumed(agent, thread, {turn.answers: text}, turn.asked)
         if any(one.startswith(_MEDIA) for one in turn.drops):
             humans = _as_known(humans, (await _state(agent, thread)).values.get("messages") or ())
         keys = [row.key for row in turn.rows]
         return await agent.ainvoke(
             {"messages": humans, "origin": turn.origin},
             thread_id=thread,
+            context=context_of(agent, turn.origin),
             idempotency_key=f"in/{keys[0] if len(keys) == 1 else hashed(*keys)}",
             on_busy="queue",
         )
@@ -287,6 +290,7 @@ class Conversations:
             other = (
                 agent if thread == home else await self._agents.get(fact["agent"], fact["origin"])
             )
+            turn.asked = fact["origin"]
             if row in (fact.get("row"), fact["by"]):  # again, after a crash
                 turn.answers = str(fact["id"] if fact.get("row") == row else fact["was"])
                 turn.drops.append(name)
@@ -512,12 +516,15 @@ _COMPACTED: Final[Mapping[str, str]] = {
 }
 
 
-async def _resumed(agent: Agent, thread: str, answer: Mapping[str, Any]) -> Result:
+async def _resumed(
+    agent: Agent, thread: str, answer: Mapping[str, Any], origin: Mapping[str, Any]
+) -> Result:
     """Let a thread go on with an answer; one that it has already is not given again."""
+    context = context_of(agent, origin)
     try:
-        return await agent.aresume(thread, dict(answer))
+        return await agent.aresume(thread, dict(answer), context=context)
     except NothingWaitsError:
-        return await agent.aresume(thread)
+        return await agent.aresume(thread, context=context)
 
 
 def _as_known(humans: list[HumanMessage], known: Sequence[BaseMessage]) -> list[HumanMessage]:

@@ -27,6 +27,7 @@ from wick_graph.config import (
     folder_of,
     place_of,
 )
+from wick_graph.core.context import CHAT, ContextSchema
 from wick_graph.core.moments import JournalOptions
 from wick_graph.core.redaction import REDACTOR, Redactor
 from wick_graph.errors import ConfigError
@@ -49,6 +50,19 @@ def added_hooks(file: AgentsFile) -> list[BaseHook]:
     chats = file.model_fields_set & {"channels", "gateway"}
     roles = [RoleHook(file.gateway.roles)] if chats else []
     return [*roles, *file.additions.hooks]
+
+
+def check_context(agent_id: str, schema: ContextSchema | None, file: AgentsFile) -> None:
+    """Check that an agent that answers chats needs no context that a chat does not know.
+
+    Raises:
+        ConfigError: It does.
+    """
+    if schema is not None and agent_id in file.in_chats():
+        try:
+            schema.of_chat(agent_id, dict.fromkeys(CHAT, "1"))
+        except ConfigError as error:
+            raise file.error(("agents", agent_id, "context"), str(error)) from None
 
 
 def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[BaseHook]:

@@ -480,6 +480,9 @@ class Background(BaseHook):
         if await self._status(task) == "error":
             await self._on_loop(self._tell(TaskEnd(begun, "error", await self._error_of(task))))
         else:
+            if (schema := self._agent(task).spec.context) is not None and task.origin:
+                with suppress(ConfigError):  # then the task ends with this fault
+                    self._contexts[task.id] = schema.of_chat(task.agent, task.origin)
             self._begin(task, begun.home)
 
     async def _keep(self, task: Task, ctx: ToolContext) -> None:
