@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -58,15 +59,19 @@ def test_a_file_without_channels_is_refused_with_what_to_do(tmp_path: Path) -> N
 def test_sigterm_ends_an_idle_gateway_at_once(tmp_path: Path) -> None:
     text = AGENTS.replace('  chat: {type: telegram, owner: [1], token: "1:a"}\n', "")
     folder = Folder(tmp_path).write(agents=text)
-    process = folder.start("gateway", "run", stderr=subprocess.PIPE)
-    with process:
-        assert process.stderr is not None
-        assert b"answers on post" in process.stderr.readline()
-        assert folder.wick("gateway", "status", "--json").json["running"][0]["channels"] == {
-            "post": ""
-        }
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == 0
+    took: list[float] = []
+    queue = os.getloadavg()[0] / (os.cpu_count() or 1)  # a busy machine takes that much longer
+    while len(took) < 3 and min(took, default=SECONDS) > 1:
+        with folder.start("gateway", "run", stderr=subprocess.PIPE) as process:
+            assert process.stderr is not None
+            assert b"answers on post" in process.stderr.readline()
+            shown = folder.wick("gateway", "status", "--json").json
+            assert shown["running"][0]["channels"] == {"post": ""}
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SECONDS) == 0
+            took.append(time.monotonic() - began)
+    assert min(took) <= max(1.0, queue), took
     assert folder.wick("gateway", "status").out.startswith("no gateway runs on this store\n")
 
 
