@@ -35,7 +35,7 @@ from wick_graph.gateway.tools import message_tool
 from wick_graph.hooks import ApprovalHook
 from wick_graph.hooks.roles import RoleHook, lowest, role_in
 from wick_graph.hooks.summarization import SummarizationHook
-from wick_graph.store.mailbox import Mailbox
+from wick_graph.store.mailbox import Mailbox, hashed
 from wick_graph.subagents.delegate import Subagent, delegation
 from wick_graph.testing import Lane, ScriptedModel, When, calls
 
@@ -234,6 +234,21 @@ def test_a_wrong_code_admits_nobody(facts: Mailbox, guess: str) -> None:
     admit(message(), OWNED, facts, NOW)
     assert approve(guess, facts, NOW, by="x") is None
     assert len(SIGNS) ** 8 > 10**12
+
+
+@pytest.mark.parametrize(
+    "old", ["owner", ["7"], {"id": "7"}, {"channel": "telegram", "at": None}, [{"code": "A"}], 3]
+)
+def test_facts_of_another_form_admit_no_one_and_harm_nothing(facts: Mailbox, old: Any) -> None:
+    config = ChannelConfig(owner=("1",))
+    facts.put_fact("pair/telegram", old)
+    facts.put_fact(f"person/{hashed('telegram', '7')}", old)
+    assert (asking(facts, NOW), paired(facts)) == ([], [])
+    found = admit(message("7"), config, facts, NOW)
+    assert (found.role, "this code" in found.reply) == ("", True)
+    (one,) = asking(facts, NOW)
+    assert approve(one.code, facts, NOW, by="test") is not None
+    assert admit(message("7"), config, facts, NOW).role == "user"
 
 
 def test_senders_of_two_channels_are_never_the_same(facts: Mailbox) -> None:

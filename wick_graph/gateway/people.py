@@ -13,6 +13,7 @@ import secrets
 from base64 import b32encode
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Any, Final, Literal
@@ -134,8 +135,8 @@ def _role_of(message: InboundMessage, config: ChannelConfig, facts: Mailbox) -> 
         return "owner"
     if message.sender_id in config.allow_from:
         return "user"
-    found = facts.fact(_person_key(message.channel, message.sender_id))
-    return None if found is None else lowest(found.get("role"))
+    found = _persons([facts.fact(_person_key(message.channel, message.sender_id))])
+    return lowest(found[0].role) if found else None
 
 
 # --- Pairing: an unknown sender gets a code, and the owner admits who has told it.
@@ -159,8 +160,18 @@ def _person_key(channel: str, sender: str) -> str:
     return f"person/{hashed(channel, sender)}"
 
 
+def _persons(data: Any) -> list[Person]:
+    """Read the facts of people; those of another version's form are left out."""
+    made = []
+    for one in data if isinstance(data, list) else ():
+        with suppress(TypeError, ValueError):
+            known = Person(**one)
+            made.append(replace(known, at=float(known.at)))
+    return made
+
+
 def _open(data: Any, now: float) -> list[Person]:
-    return [one for known in data or () if (one := Person(**known)).at > now]
+    return [one for one in _persons(data) if one.at > now]
 
 
 def _offered(message: InboundMessage, facts: Mailbox, now: float) -> str:
@@ -191,7 +202,7 @@ def asking(facts: Mailbox, now: float) -> list[Person]:
 
 def paired(facts: Mailbox) -> list[Person]:
     """List the senders that were paired."""
-    return [Person(**data) for data in facts.facts("person/").values()]
+    return _persons([*facts.facts("person/").values()])
 
 
 def approve(

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from wick_graph.config.gateway import ChannelConfig
 from wick_graph.errors import ConfigError, ToolError, WickError
 from wick_graph.gateway.messages import INTERNAL, OutboundMessage
-from wick_graph.gateway.schedule import Job, job_of, next_time, next_times, zone_of
+from wick_graph.gateway.schedule import Job, job_of, jobs_of, next_time, next_times, zone_of
 from wick_graph.hooks.prompt_files import one_line
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.messages import ToolCall
@@ -277,8 +277,9 @@ def _add(mailbox: Mailbox, key: str, fact: Mapping[str, Any]) -> None:
 
 def _listed(facts: Mapping[str, Any], zone: Any, now: float) -> str:
     lines = []
-    for key, fact in sorted(facts.items()):
-        job, said = job_of(key, fact, zone), fact["job"]
+    for job in jobs_of({}, facts, zone.key):
+        key = f"cron/{job.name}"
+        said = facts[key]["job"]
         when = " ".join(said[one] for one in ("at", "every", "cron", "timezone") if one in said)
         at, text = next_time(job, now) or "no time", one_line(job.config.text, 200)
         lines.append(f"- {_short(key)} ({when}), next at {at}: {text}")
