@@ -163,11 +163,16 @@ async def test_a_heartbeat_looks_at_its_file(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
     beat = tmp_path / "workspace/HEARTBEAT.md"
     beat.write_text("# Heartbeat\n\n- what is 365*24?\n")
-    gateway = {"heartbeat": {"every": "30m", "to": "post:1"}}
-    async with office(tmp_path, gateway=gateway, clock=clock, wait=clock.wait) as one:
+    heart = {"every": "30m", "to": "post:1", "model": "scripted:demo"}
+    more: dict[str, Any] = {"clock": clock, "wait": clock.wait, "gateway": {"heartbeat": heart}}
+    async with office(tmp_path, script=["of the agent's own model"], **more) as one:
         await asyncio.wait_for(clock.done.wait(), PATIENCE)
         await one.settled()
         assert by_chat(one.box.outbox()) == {"post:1": ["365*24 = 8760."] * 3}
+        found = one.gateway.store.threads.list()
+        lengths = [len((await state_of(one, info.thread_id))["messages"]) for info in found]
+        assert lengths == [lengths[0]] * 3, "each in a thread of its own, which does not grow"
+        assert all(info.expires_at is not None for info in found)
 
 
 async def test_a_heartbeat_without_tasks_calls_no_model(tmp_path: Path) -> None:

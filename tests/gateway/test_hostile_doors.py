@@ -32,6 +32,8 @@ from wick_graph.gateway.gateway import Gateway
 from wick_graph.gateway.messages import OutboundMessage
 from wick_graph.loading import Agents
 
+ASKS = "request_user_input"
+
 COUNTS = '''
 from pathlib import Path
 
@@ -380,6 +382,32 @@ async def test_the_question_of_a_job_can_be_answered(tmp_path: Path) -> None:
         assert "blue" in await one.ask("blue")
         await one.settled()
         assert one.box.facts("asked/") == {}
+
+
+async def test_of_two_questions_the_last_is_answered_first_also_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    clock = Clock(NOON)
+    cron = {
+        name: {
+            "at": f"2026-03-10T12:{minute}",
+            "to": "post:1",
+            "text": f'{ASKS}(question="{name}")',
+        }
+        for name, minute in (("first", "05"), ("last", "15"))
+    }
+    tools = {"tools": [ASKS, "calculate"]}
+    async with office(tmp_path, cron=cron, agent=tools, clock=clock, wait=clock.wait) as one:
+        for name, end in (("first", 400), ("last", 1_000)):
+            await pass_until(clock, one, NOON + end)
+            assert await one.post.text() == name
+        fail_once(one)
+        assert "blue" in await one.ask("blue")
+        assert "red" in await one.ask("red")
+        await one.settled()
+        for info in one.gateway.store.threads.list():
+            texts_of = [m.text for m in (await state_of(one, info.thread_id))["messages"]]
+            assert ("red" if "first" in texts_of[0] else "blue") in texts_of[-1]
 
 
 async def test_the_question_of_an_owners_job_is_answered_by_no_one_else(tmp_path: Path) -> None:

@@ -285,13 +285,13 @@ class Conversations:
         """
         box, row = self._mailbox, turn.rows[0].key
         found = await box.run(box.facts, _asked_key(home))
-        for name, fact in sorted(found.items(), key=lambda one: -float(one[1]["at"])):
-            thread = str(fact["thread"])
-            other = (
-                agent if thread == home else await self._agents.get(fact["agent"], fact["origin"])
-            )
-            turn.asked = fact["origin"]
-            if row in (fact.get("row"), fact["by"]):  # again, after a crash
+        mine = {name: row in (fact.get("row"), fact["by"]) for name, fact in found.items()}
+        order = sorted(found, key=lambda name: (not mine[name], -float(found[name]["at"])))
+        for name, fact in ((name, found[name]) for name in order):
+            thread, other, turn.asked = str(fact["thread"]), agent, fact["origin"]
+            if thread != home:
+                other = await self._agents.get(fact["agent"], turn.asked)
+            if mine[name]:  # again, after a crash
                 turn.answers = str(fact["id"] if fact.get("row") == row else fact["was"])
                 turn.drops.append(name)
                 return other, thread
