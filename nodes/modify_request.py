@@ -101,7 +101,8 @@ async def compose(
             raise layer.error(f"returned {kind}, not the request")
         if made.model is not None or made.purpose != AGENT:  # the overlay could not keep them
             raise layer.error("sets the request's model or purpose; do that in wrap_model_call")
-        unknown = [name for name in made.tools if name not in ctx.tools(state)]
+        known = ctx.tools(state)
+        unknown = [name for name in made.tools if name not in known]
         if unknown:
             raise layer.error(f"offers the tool {unknown[0]!r}, which does not exist")
         if (wrong := _unstorable(made.settings)) is not None:

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import islice
 from posixpath import join, normpath
 from typing import Any, Final, Protocol
@@ -237,6 +238,8 @@ def glob_match(text: str, pattern: str, spend: Spend | None = None) -> bool:
         step = parts[part] if part < len(parts) else None
         if part < len(parts) and step is None:
             part += 1
+            if part == len(parts):
+                return True
             after_star, resume = part, at
         elif step is not None and step(text[at]):
             at, part = at + 1, part + 1
@@ -248,7 +251,8 @@ def glob_match(text: str, pattern: str, spend: Spend | None = None) -> bool:
     return all(step is None for step in parts[part:])
 
 
-def _parts(pattern: str) -> list[_Fits | None]:
+@lru_cache(256)
+def _parts(pattern: str) -> Sequence[_Fits | None]:
     """Parse a pattern into tests for one character each; None is a star."""
     if len(pattern) > MAX_PATTERN:
         raise ExpressionError(f"the pattern has more than {MAX_PATTERN:,} characters")

@@ -241,7 +241,7 @@ class Conversations:
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{home}")
         planned = turn.kind == "cron" and "origin" in turn.last.metadata
-        if result is not None and (planned or not turn.kind):
+        if result is not None and self._gate.counts and (planned or not turn.kind):
             tokens = result.usage.total_tokens
             await self._mailbox.run(self._gate.note_turn, turn.messages, tokens, self._clock())
         await self._settle(turn, text, result)

@@ -108,7 +108,8 @@ class Delivery:
         channel = self.channels[str(one.message["channel"])]
         try:
             message = OutboundMessage.from_json(one.message)
-            native = await asyncio.wait_for(channel.send(message, one.key), _SEND_SECONDS)
+            async with asyncio.timeout(_SEND_SECONDS):
+                native = await channel.send(message, one.key)
         except Exception as error:  # whatever a platform's library raises
             return await self._failed(one, error)
         await self.mailbox.run(self.mailbox.sent, one, native)

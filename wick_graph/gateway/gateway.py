@@ -28,7 +28,7 @@ from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
 from wick_graph.gateway.messages import AT_ONCE, INTERNAL, InboundMessage, command_of
-from wick_graph.gateway.people import Gate
+from wick_graph.gateway.people import Admission, Gate
 from wick_graph.gateway.questions import expire
 from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
 from wick_graph.gateway.tools import ForUserHook, cron_tool, fetch_tool, message_tool
@@ -214,11 +214,12 @@ class Gateway:
     async def _look(self) -> None:
         """Take what is open and this process's to do."""
         await self._take_open()
-        self.delivery.add(await self.mailbox.run(self.mailbox.unsent))
+        sending = self.delivery.lanes.known
+        self.delivery.add(await self.mailbox.run(self.mailbox.unsent, sending))
 
     async def _take_open(self) -> None:
         await self._conversations.recall()
-        for one in await self.mailbox.run(self.mailbox.waiting):
+        for one in await self.mailbox.run(self.mailbox.waiting, self._lanes.known):
             await self._queue(one)
 
     def _takes(self, one: Row) -> bool:
@@ -275,24 +276,11 @@ class Gateway:
         Raises:
             StorageError: It cannot be stored now.
         """
-        if message.channel != "system":
-            found = await self.mailbox.run(self._gate.admit, message, self._clock())
-            if not found.role:
+        found, one = await self.mailbox.run(self._take, message)
+        if not found.role:
+            if message.channel != "system":
                 await self._refuse(message, found.reply)
-                return found.refused
-            known = {"role": found.role, "owner": found.owner}
-            message = replace(message, metadata={**message.metadata, **known})
-        elif message.metadata.get("kind") == "cron" and "origin" in message.metadata:
-            found = await self.mailbox.run(self._gate.present, message, self._clock())
-            if not found.role:
-                return found.refused
-            origin = {**message.metadata["origin"], "role": found.role, "owner": found.owner}
-            message = replace(message, metadata={**message.metadata, "origin": origin})
-        key = hashed(message.channel, message.chat_id, message.native_id or uuid.uuid4().hex)
-        at_once, box = command_of(message)[0] in AT_ONCE, self.mailbox
-        # a decision, the end of a task and /stop would be lost, and no person repeats them
-        most = None if at_once or message.channel == "system" else self.config.backlog
-        one = await box.run(box.receive, key, message.key, message.to_json(), most=most)
+            return found.refused
         if one is None:
             return ""
         if one.state == "refused":
@@ -300,12 +288,33 @@ class Gateway:
             return "backlog"
         if not one.here:
             return ""  # the other process finds it
-        if not at_once and not self._lanes.has(one.behind):
+        if command_of(message)[0] not in AT_ONCE and not self._lanes.has(one.behind):
             await self._take_open()  # earlier ones come first: of a dead process, or given to this
         else:
             await self._queue(one)
-        await self._note_chat(message)
         return ""
+
+    def _take(self, message: InboundMessage) -> tuple[Admission, Row | None]:
+        """Decide about a message, and store it, all in the store's thread."""
+        found, now = Admission("owner"), self._clock()
+        if message.channel != "system":
+            found = self._gate.admit(message, now)
+            known: dict[str, Any] = {"role": found.role, "owner": found.owner}
+        elif message.metadata.get("kind") == "cron" and "origin" in message.metadata:
+            found = self._gate.present(message, now)
+            origin = message.metadata["origin"]
+            known = {"origin": {**origin, "role": found.role, "owner": found.owner}}
+        else:
+            known = {}
+        if not found.role:
+            return found, None
+        key = hashed(message.channel, message.chat_id, message.native_id or uuid.uuid4().hex)
+        # a decision, the end of a task and /stop would be lost, and no person repeats them
+        endless = command_of(message)[0] in AT_ONCE or message.channel == "system"
+        most = None if endless else self.config.backlog
+        message = replace(message, metadata={**message.metadata, **known})
+        made, notes = message.to_json(), _last_chat(message)
+        return found, self.mailbox.receive(key, message.key, made, most=most, notes=notes)
 
     async def _refuse(self, message: InboundMessage, text: str) -> None:
         """Tell a sender why its message is not answered, once in a minute."""
@@ -313,16 +322,15 @@ class Gateway:
         if bool(text) and await box.run(self._gate.may_refuse, message, now):
             await self.delivery.say(f"refused/{uuid.uuid4().hex}", *target_of(message), text)
 
-    async def _note_chat(self, message: InboundMessage) -> None:
-        """Remember the owner's last chat: heartbeats, jobs and questions go there."""
-        about = message.metadata
-        if message.channel == "system" or not about.get("owner") or about.get("group") is not False:
-            return
-        if message.channel == "cli" and not message.key.startswith("cli:"):
-            return  # a look at another chat: no one will see there what comes later
-        box, chat = self.mailbox, ":".join(target_of(message))
-        if await box.run(box.fact, LAST_CHAT) != chat:
-            await box.run(box.put_fact, LAST_CHAT, chat)
+
+def _last_chat(message: InboundMessage) -> dict[str, str]:
+    """Return the owner's last chat as a fact: heartbeats, jobs and questions go there."""
+    about = message.metadata
+    if message.channel == "system" or not about.get("owner") or about.get("group") is not False:
+        return {}
+    if message.channel == "cli" and not message.key.startswith("cli:"):
+        return {}  # a look at another chat: no one will see there what comes later
+    return {LAST_CHAT: ":".join(target_of(message))}
 
 
 def _health(channel: Channel) -> str:

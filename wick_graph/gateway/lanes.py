@@ -38,19 +38,19 @@ class Lanes:
         self._places = asyncio.Semaphore(parallel or 1_000_000)
         self._chats: dict[str, deque[Row]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
-        self._known: set[int] = set()
+        self.known: Final[set[int]] = set()
         """Rows that wait or are being handled here."""
         self.stopping: Final = asyncio.Event()
 
     def has(self, rows: Iterable[int]) -> bool:
         """Return whether all these messages wait or are being handled here."""
-        return self._known.issuperset(rows)
+        return self.known.issuperset(rows)
 
     def add(self, one: Row) -> bool:
         """Add a message; a known one is passed over. Return whether it waits behind others."""
-        if one.row in self._known or self.stopping.is_set():
+        if one.row in self.known or self.stopping.is_set():
             return False
-        self._known.add(one.row)
+        self.known.add(one.row)
         self._chats.setdefault(one.chat, deque()).append(one)
         if one.chat in self._workers:
             return True
@@ -80,7 +80,7 @@ class Lanes:
                         rows.append(chat.popleft())
                     if not await self._work(rows):
                         break
-                    self._known.difference_update(one.row for one in rows)
+                    self.known.difference_update(one.row for one in rows)
         finally:
-            self._known.difference_update(one.row for one in (*rows, *chat))
+            self.known.difference_update(one.row for one in (*rows, *chat))
             del self._chats[name], self._workers[name]

@@ -219,6 +219,12 @@ def read_text(folder: Path, rel: str, most: int) -> str:
         ToolError, ConfigError: It cannot be read, or is a link.
     """
     try:
+        os.lstat(folder / rel)  # most are missing, in each turn, and a Root costs much more
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        pass  # a Root says why
+    try:
         with Root(folder) as root:
             data = root.read_bytes(rel, most)
     except (ToolError, ConfigError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from wick_graph.store.mailbox import Mailbox, hashed
@@ -27,12 +27,13 @@ class _Message:
 
     def to_json(self) -> dict[str, Any]:
         """Return the message as data."""
-        return {key: data for key, data in asdict(self).items() if data or key in _ALWAYS}
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in data.items() if value or name in _ALWAYS}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Undo `to_json`; unknown fields are dropped."""
-        given = {one.name: data[one.name] for one in fields(cls) if one.name in data}
+        given = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
         return cls(**given | lists)
 

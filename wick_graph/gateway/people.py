@@ -254,6 +254,8 @@ class Gate:
             check_people(name, channel)
         self._channels, self._limits, self._facts, self._zone = channels, limits, facts, zone
         self._daily = {"turns": limits.turns_per_day, "tokens": limits.tokens_per_day}
+        self.counts: Final = any(self._daily.values())
+        """Whether there are limits for a day, so that turns are counted."""
         self._counts: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()
 
     def admit(self, message: InboundMessage, now: float) -> Admission:
@@ -320,7 +322,7 @@ class Gate:
                 "tokens": used["tokens"] - -tokens // len(keys),
             }
 
-        for key in sorted(keys) if any(self._daily.values()) else ():
+        for key in sorted(keys):
             self._facts.change_fact(key, more)
 
     def _used_today(self, known: Any, now: float) -> dict[str, Any]:
@@ -329,7 +331,7 @@ class Gate:
 
     def _used_up(self, message: InboundMessage, role: Role, now: float) -> str:
         """Return why a sender gets no further turn today; empty if it does."""
-        if role != "owner" and any(self._daily.values()):
+        if role != "owner" and self.counts:
             used = self._used_today(self._facts.fact(_spent_key(message)), now)
             for what, said in (("turns", "messages"), ("tokens", "tokens")):
                 if (most := self._daily[what]) is not None and used[what] >= most:

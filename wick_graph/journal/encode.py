@@ -469,7 +469,7 @@ class FieldEncoder:
         self._digests = tools_digest(schemas), digest(dict(request.settings))
         head = {
             "system": [[s.source, self.values.keep(s.text)] for s in request.system],
-            "tools": [[self.values.keep(tool.schema), by.get(tool.name)] for tool in tools],
+            "tools": [[self.values.keep_schema(tool), by.get(tool.name)] for tool in tools],
             "settings": self.values.keep(dict(request.settings)),
             "purpose": fixed[0],
             "withheld": fixed[1],

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, SecretStr
@@ -15,6 +16,7 @@ from pydantic import BaseModel, SecretStr
 from wick_graph.core.redaction import PATTERNS, REDACTOR
 from wick_graph.errors import StorageError
 from wick_graph.store.codec import Codec, fold, unfold
+from wick_graph.tools.bound import BoundTool
 
 # --- Secrets never reach the journal: they are replaced before anything is written.
 #
@@ -74,7 +76,7 @@ class Mask:
         self, key: bytes, secrets: Iterable[str] = (), patterns: Iterable[str] = ()
     ) -> None:
         self._key = key
-        self._regex = _compiled(frozenset(secrets), tuple(patterns))
+        self.regex: Final = _compiled(frozenset(secrets), tuple(patterns))
         self._unseen = set(secrets)
         self.seen: list[Mark] = []
         """The known secrets that are in the state unhidden."""
@@ -107,11 +109,11 @@ class Mask:
     def is_clean(self, data: bytes) -> bool:
         """Return whether encoded data certainly holds nothing that `value` would change."""
         text = data.decode("utf-8", "replace")
-        return self._regex.search(text) is None and _MAYBE_NAMED.search(text) is None
+        return self.regex.search(text) is None and _MAYBE_NAMED.search(text) is None
 
     def text(self, text: str) -> str:
         """Return a text without its secrets."""
-        return self._regex.sub(lambda found: self._hidden(found[0]), text)
+        return self.regex.sub(lambda found: self._hidden(found[0]), text)
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """Return data without its secrets; data without any stays the same object."""
@@ -130,7 +132,7 @@ class Mask:
             changed = {name: v for name, v in fields.items() if v is not value.__dict__[name]}
             return value.model_copy(update=changed) if changed else value
         if isinstance(value, bytes):
-            return DOTS if self._regex.search(value.decode("utf-8", "replace")) else value
+            return DOTS if self.regex.search(value.decode("utf-8", "replace")) else value
         return value
 
     def _field(self, name: Any, value: Any, depth: int) -> Any:
@@ -204,6 +206,10 @@ _PLAIN: Final = b"\x00"
 _ZLIB: Final = b"\x01"
 
 
+_CLEAN: Final[WeakKeyDictionary[BoundTool, tuple[re.Pattern[str], bytes]]] = WeakKeyDictionary()
+"""Packed schemas, and what found no secret in them."""
+
+
 class ValueStore:
     """Turns values into references, and collects the content that is new."""
 
@@ -226,6 +232,16 @@ class ValueStore:
                 self._texts.clear()
             known = self._texts[value] = self._kept(self._packed(value))
         return known
+
+    def keep_schema(self, tool: BoundTool) -> bytes:
+        """Store a tool's schema; one without a secret is packed and searched once in a process."""
+        known = _CLEAN.get(tool)
+        if known is None or known[0] is not self.mask.regex:
+            packed = self._packed(tool.schema)
+            if packed != self._codec.pack(tool.schema):  # it is masked with this thread's key
+                return self._kept(packed)
+            known = _CLEAN[tool] = self.mask.regex, packed
+        return self._kept(known[1])
 
     def holds_whole(self, value: Any) -> bool:
         """Return whether `keep` stores a value unchanged: without a secret, and not cut."""

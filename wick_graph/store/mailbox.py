@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal, ParamSpec, TypeVar
@@ -132,6 +132,20 @@ _FACT: Final = _about(select(facts.c.body), facts, "tenant", "key")
 
 _DROP: Final = _about(delete(facts), facts, "tenant", "key")
 
+_FACT_ROW: Final = ("tenant", "key", "changed", "body")
+
+_CHANGED: Final = ("changed", "body", "checksum")
+
+
+@cache
+def _put_text(*columns: str) -> str:
+    """Return the text that adds a fact, or changes these columns of the one that is there."""
+    values = {name: _b(name) for name in _FACT_ROW}
+    made = upsert(facts).values(**checked(facts, values, new=True))
+    new = {name: made.excluded[name] for name in columns}
+    made = made.on_conflict_do_update(index_elements=["tenant", "key"], set_=new)
+    return prepared(made, *_FACT_ROW)
+
 
 class Mailbox:
     """The inbox, the outbox and the facts of a tenant's gateway.
@@ -160,7 +174,13 @@ class Mailbox:
     # --- the inbox
 
     def receive(
-        self, key: str, chat: str, message: Mapping[str, Any], *, most: int | None = None
+        self,
+        key: str,
+        chat: str,
+        message: Mapping[str, Any],
+        *,
+        most: int | None = None,
+        notes: Mapping[str, Any] | None = None,
     ) -> Row | None:
         """Store a message, and return it; None if it is known.
 
@@ -169,6 +189,7 @@ class Mailbox:
             chat: The key of its session; a session's messages are answered in order.
             message: The message as data.
             most: Messages of the session that may wait; one more is stored as `refused`.
+            notes: Facts to store with it, unless it is known or refused.
         """
         with self._writing() as db:
             found = db.execute(_OPEN_IN, (self._core.tenant, "open", _chat(chat))).fetchall()
@@ -180,6 +201,9 @@ class Mailbox:
             now, body = self.now, self._close(message, key, inbox)
             about = {"state": state, "server": mine, "received": now}
             row = self._add(db, inbox, key, chat, body, **about)
+            for name, data in (notes or {}).items() if row and state == "open" else ():
+                if self._fact(db, name) != data:
+                    self._put_fact(db, name, data, *_CHANGED)
         return row and Row(
             row=row,
             key=key,
@@ -191,12 +215,12 @@ class Mailbox:
             behind=tuple(row for row, _ in found),
         )
 
-    def waiting(self) -> list[Row]:
+    def waiting(self, known: Container[int] = ()) -> list[Row]:
         """Return the open messages that this process is to answer, the oldest first.
 
-        Those of dead processes are this one's from now on.
+        Those of dead processes are this one's from now on. Known rows are left out.
         """
-        return self._claimed(inbox)
+        return self._claimed(inbox, known)
 
     def release(self, rows: Collection[int]) -> None:
         """Leave messages to another process."""
@@ -241,12 +265,9 @@ class Mailbox:
         with self._writing() as db:
             return self._put(db, draft, text_bytes(turn) or None)
 
-    def unsent(self) -> list[Row]:
-        """Return the open messages that this process is to send, the oldest first.
-
-        Those of dead processes are this one's from now on.
-        """
-        return self._claimed(outbox)
+    def unsent(self, known: Container[int] = ()) -> list[Row]:
+        """Return the open messages that this process is to send, as `waiting` does."""
+        return self._claimed(outbox, known)
 
     def sent(self, one: Row, native: str = "") -> None:
         """Note that a message was sent, and the platform's id of it."""
@@ -285,7 +306,7 @@ class Mailbox:
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how many messages there are, by box and state."""
         made: dict[str, dict[str, int]] = {}
-        with self._core.reading() as db:
+        with self._reading() as db:
             for table in (inbox, outbox):
                 query = select(table.c.state, func.count()).group_by(table.c.state)
                 query = query.where(table.c.tenant == self._core.tenant)
@@ -307,7 +328,7 @@ class Mailbox:
 
     def fact(self, key: str) -> Any:
         """Return a fact; None if there is none."""
-        with self._core.reading() as db:
+        with self._reading() as db:
             return self._fact(db, key)
 
     def put_fact(self, key: str, data: Any) -> None:
@@ -326,7 +347,7 @@ class Mailbox:
             if made is None:
                 self._drop(db, key)
             else:
-                self._put_fact(db, key, made, "changed", "body", "checksum")
+                self._put_fact(db, key, made, *_CHANGED)
             return made
 
     def facts(self, prefix: str) -> dict[str, Any]:
@@ -335,7 +356,7 @@ class Mailbox:
         query = select(facts.c.key, facts.c.body).where(
             *(facts.c.tenant == self._core.tenant, facts.c.key >= low, facts.c.key < low + b"\xff")
         )
-        with self._core.reading() as db:
+        with self._reading() as db:
             found = db.execute(*compiled(query.order_by(facts.c.key))).fetchall()
         made = {bytes_text(key): self._open(body, bytes_text(key), facts) for key, body in found}
         return {key: data for key, data in made.items() if data is not None}
@@ -354,7 +375,7 @@ class Mailbox:
     def alive(self) -> dict[str, Mapping[str, Any]]:
         """Return what the processes that live have said of themselves, by name."""
         found = self.facts(_ALIVE)
-        with self._core.reading() as db:
+        with self._reading() as db:
             return {
                 name: about
                 for key, about in found.items()
@@ -377,6 +398,10 @@ class Mailbox:
             self._core.must_fit(db)
             yield db
 
+    def _reading(self) -> AbstractContextManager[Any]:
+        """Read without committing what threads defer: these rows belong to none."""
+        return self._core.reading("")
+
     @property
     def _server(self) -> bytes:
         return text_bytes(self.server)
@@ -389,21 +414,22 @@ class Mailbox:
         recent = known is not None and 0 <= self.now - known["at"] < LEASE_SECONDS
         return is_alive(server.rpartition(b"#")[0], elsewhere=recent)
 
-    def _claimed(self, table: Table) -> list[Row]:
+    def _claimed(self, table: Table, known: Container[int]) -> list[Row]:
         """Return the open rows of this process; take those of dead ones."""
         query = self._rows(table, table.c.state == "open").order_by(table.c.rid)
-        with self._core.reading() as db:
+        with self._reading() as db:
             found = db.execute(*compiled(query)).fetchall()
             others = {bytes(row[-1]) for row in found} - {self._server}
             gone = [server for server in others if not self._is_at_work(db, server)]
         lost = (row for row in found if bytes(row[-1]) in gone)
         free = [row[0] for row in lost if self._may_take(table, row)]
         if free:
-            mine = (table.c.server.in_(gone), table.c.rid.in_(free[:_MOST_TAKEN]))
+            where = (table.c.server.in_(gone), table.c.rid.in_(free[:_MOST_TAKEN]))
             with self._writing() as db:
-                self._give(db, table, self._server, *mine)
+                self._give(db, table, self._server, *where)
                 found = db.execute(*compiled(query)).fetchall()
-        return [self._row(table, row) for row in found if bytes(row[-1]) == self._server]
+        mine = (row for row in found if bytes(row[-1]) == self._server)
+        return [self._row(table, row) for row in mine if row[0] not in known]
 
     def _give(self, db: Any, table: Table, server: bytes, *where: Any) -> None:
         """Let a process have the open rows for which conditions hold."""
@@ -452,7 +478,7 @@ class Mailbox:
         return select(*columns).where(c.tenant == self._core.tenant, *where)
 
     def _read(self, table: Table, query: Any) -> list[Row]:
-        with self._core.reading() as db:
+        with self._reading() as db:
             return [self._row(table, one) for one in db.execute(*compiled(query)).fetchall()]
 
     def _row(self, table: Table, found: Sequence[Any]) -> Row:
@@ -483,12 +509,8 @@ class Mailbox:
 
     def _put_fact(self, db: Any, key: str, data: Any, *columns: str) -> None:
         """Add a fact; if there is one, change these columns of it."""
-        values = {"tenant": self._core.tenant, "key": text_bytes(key), "changed": self.now}
-        values["body"] = self._close(data, key, facts)
-        made = upsert(facts).values(**checked(facts, values, new=True))
-        new = {name: made.excluded[name] for name in columns}
-        made = made.on_conflict_do_update(index_elements=["tenant", "key"], set_=new)
-        db.execute(*compiled(made))
+        row = (self._core.tenant, text_bytes(key), self.now, self._close(data, key, facts))
+        db.execute(_put_text(*columns), row)
 
     def _close(self, data: Any, key: str, table: Table) -> bytes:
         text = json.dumps(data, separators=(",", ":"))
