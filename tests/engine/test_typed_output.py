@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 from langchain_core.language_models import FakeListChatModel
+from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, Field
 
 from tests.engine.support import Door, add, async_door, roles, sync_door
@@ -27,7 +28,7 @@ from tests.engine.typed import (
     written,
 )
 from tests.engine.typed_process import BERN, City
-from tests.support.provider import Provider
+from tests.support.provider import Call, Provider, Reply
 from wick_graph import Agent, BaseHook, Verdict, ai
 from wick_graph.errors import ConfigError, OutputError
 from wick_graph.events import Done, Event, Failed, OutputDelta
@@ -117,6 +118,22 @@ def test_matrix(case: Case, provider: Provider) -> None:
         assert "I would rather chat." not in str(result.messages)
         assert "I would rather chat." in str(bodies[1])
         assert result.usage.calls == result.thread_usage.calls == 2
+
+
+@pytest.mark.parametrize("how", ["invoke", "astream"])
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_the_native_form_goes_with_tools(how: str, kind: str, provider: Provider) -> None:
+    model = client(kind, provider)
+    if isinstance(model, ChatOpenAI):
+        model.extra_body = {"service": "own"}
+    agent: Agent = Agent(model=model, tools=[add], output_type=NativeOutput(City))
+    adds = Reply(calls=[Call(name="add", args={"a": 1, "b": 2}, id="c")])
+    provider.say(adds, Reply(text=json.dumps(BERN)))
+    assert asked_through(agent, how, "Go", "t").output == CITY
+    for body in provider.bodies:
+        assert sent_schema(kind, "native", "City", body)["title"] == "City"
+        assert len(body["tools"]) == 1
+        assert kind != "openai" or body["service"] == "own"
 
 
 def test_the_output_call_is_answered_and_reaches_no_tool(door: Door) -> None:
