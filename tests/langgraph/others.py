@@ -80,7 +80,9 @@ def _judged(name: str, suite: Suite, allowed: Mapping[str, str], more: list[str]
     outcomes = {test: one["ours"] for test, one in found.items()}
     failed = {test: text for test, (kind, text) in outcomes.items() if kind == "failed"}
     explained = {test for test in failed if test.partition("[")[0] in allowed or test in allowed}
-    print(*(f"{test} fails:\n{failed[test]}" for test in sorted(failed.keys() - explained)), sep="\n")
+    print(
+        *(f"{test} fails:\n{failed[test]}" for test in sorted(failed.keys() - explained)), sep="\n"
+    )
     needless = [
         one for one in allowed if not any(one in (test, test.partition("[")[0]) for test in failed)
     ]

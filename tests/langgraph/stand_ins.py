@@ -24,6 +24,7 @@ from psycopg.rows import dict_row
 
 from wick_graph import Agent
 from wick_graph.errors import OutputError
+from wick_graph.middleware import MiddlewareHook
 from wick_graph.models import NativeOutput, ToolOutput
 from wick_graph.store import SqlStore
 
@@ -53,7 +54,13 @@ class Store(SqlStore):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self._sweeper = contextlib.ExitStack()
         _note()
+
+    def close(self) -> None:
+        """End the sweeper, and close the database."""
+        self._sweeper.close()
+        super().close()
 
     def setup(self) -> None:
         """Do nothing: tables are made when the store is opened."""
@@ -71,7 +78,6 @@ class Store(SqlStore):
 
     def start_ttl_sweeper(self) -> None:
         """Sweep until the store is closed."""
-        self._sweeper = contextlib.ExitStack()
         minutes = (self.ttl_config or {}).get("sweep_interval_minutes") or 5
         self._sweeper.enter_context(self.sweeper(minutes * 60))
 
@@ -89,7 +95,9 @@ def _cursor(url: str) -> Iterator[Any]:
         yield db.cursor()
 
 
-def _opened(kind: type[Store], given: str, index: Any = None, ttl: Any = None, **more: Any) -> Store:
+def _opened(
+    kind: type[Store], given: str, index: Any = None, ttl: Any = None, **more: Any
+) -> Store:
     if index is not None:
         index = {**index, "fields": index.get("fields") or index.get("text_fields")}
     url = given
@@ -143,12 +151,15 @@ class AsyncStore(Store):
             yield db.cursor()
 
 
-def in_memory(*, index: Any = None) -> Store:
-    """Open a new store in the place of an `InMemoryStore`."""
-    url = "sqlite://"
-    if POSTGRES:
-        url = f"{POSTGRES}{'&' if '?' in POSTGRES else '?'}schema=t_{os.getpid()}_{next(_SCHEMAS)}"
-    return Store.from_url(url, index=index)
+class MemoryStore(Store):
+    """In the place of `InMemoryStore`."""
+
+    def __init__(self, *, index: Any = None) -> None:
+        url = "sqlite://"
+        if POSTGRES:
+            mark = "&" if "?" in POSTGRES else "?"
+            url = f"{POSTGRES}{mark}schema=t_{os.getpid()}_{next(_SCHEMAS)}"
+        vars(self).update(vars(Store.from_url(url, index=index)))
 
 
 # --- agents
@@ -187,7 +198,7 @@ def create_agent(
         model=model,
         tools=[*tools],
         system_prompt=system_prompt,
-        hooks=[*middleware],
+        hooks=[*map(MiddlewareHook, middleware)],
         output_type=output,
         output_retries=retries,
         store=checkpointer,
@@ -211,7 +222,7 @@ def _stand_in() -> None:
             "StructuredOutputValidationError": OutputError,
             "MultipleStructuredOutputsError": OutputError,
         },
-        "langgraph.store.memory": {"InMemoryStore": in_memory},
+        "langgraph.store.memory": {"InMemoryStore": MemoryStore},
         "langgraph.store.sqlite": {"SqliteStore": SyncStore, "AsyncSqliteStore": AsyncStore},
         "langgraph.store.sqlite.aio": {"AsyncSqliteStore": AsyncStore},
         "langgraph.store.postgres": {"PostgresStore": SyncStore, "AsyncPostgresStore": AsyncStore},

@@ -158,6 +158,10 @@ class OutputForm:
         """
         if is_deep(written):
             raise InvalidOutput(TOO_DEEP)
+        try:
+            json.dumps(written, allow_nan=False)
+        except ValueError:
+            raise InvalidOutput("NaN and Infinity are no JSON; give a number or null") from None
         by_schema = self.adapter is None or not isinstance(written, dict)
         if by_schema and (wrong := check(written)) is not None:
             raise InvalidOutput(wrong)
@@ -335,7 +339,8 @@ class Output:
         """Make the error of a run without a valid output in all its attempts."""
         times = "once" if count == 1 else f"{count} times"
         return OutputError(
-            f"the model gave no valid output when asked {times}, last: {judged.problem}; "
+            f"the model gave no valid {' or '.join(self.by_name)} when asked {times}, "
+            f"last: {judged.problem}; "
             "raise output_retries, describe the type better, or choose another model"
         )
 
