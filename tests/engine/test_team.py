@@ -205,7 +205,7 @@ def test_a_killed_run_goes_on_with_the_agent_that_took_over(
     [
         ({"b": "x"}, "is a Handoff"),
         ({"a b": Handoff(Agent("b", model_of()), "B.")}, "use another name"),
-        ({"desk": Handoff(Agent("b", model_of()), "B.")}, "use another name"),
+        ({"desk": Handoff(Agent("b", model_of()), "B.")}, "is the agent itself"),
         ({"b": Handoff(Agent("b", model_of()), " ")}, "needs a description"),
         ({"b": Handoff(agents(model_of(), model_of()), "B.")}, "has handoffs of its own"),
         ({"b": Handoff(Agent("b", model_of(), context_schema=int), "B.")}, "context_schema"),

@@ -1,7 +1,7 @@
-"""The pytest plugin with which LangChain's and LangGraph's other tests are run: our parts stand in.
+"""The pytest plugin with which LangChain's and LangGraph's tests are run: our parts stand in.
 
-`others.py` copies this file beside the unpacked tests. It puts `SqlStore` in the place of LangGraph's
-stores, and `Agent` in the place of LangChain's `create_agent`, before a test module is imported.
+`others.py` copies this file beside the unpacked tests. Before a test module is imported, it puts
+`SqlStore` in the place of LangGraph's stores, and `Agent` in that of LangChain's `create_agent`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from wick_graph.tools.protocol import ToolContext
 if TYPE_CHECKING:
     from wick_graph.engine.agent import Agent
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,9 @@ def team(
 def _check(spec: AgentSpec, name: str, one: Any) -> None:
     if not isinstance(one, Handoff):
         raise ConfigError(f"handoffs: {name} is a Handoff(agent, description), not {one!r:.80}")
-    if not _NAME.fullmatch(name) or name == spec.name:
+    if name == spec.name:
+        raise ConfigError(f"handoffs: {name!r:.80} is the agent itself; name another agent")
+    if not _NAME.fullmatch(name):
         raise ConfigError(f"handoffs: {name!r:.80} is refused; use another name of letters and _")
     if not one.description.strip():
         raise ConfigError(f"handoffs: {name} needs a description, for the model")
