@@ -26,7 +26,7 @@ from tests.support.postgres import DSN, running
 PLUGIN: Final = "wick_stand_ins"
 """What `stand_ins.py` is called beside the tests."""
 
-PATIENCE: Final = ["-p", PLUGIN, "-o", "asyncio_mode=auto", "-n", "2", "--timeout", "120"]
+PATIENCE: Final = ["-p", PLUGIN, "-o", "asyncio_mode=auto", "-n", "2", "--timeout", "600"]
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,19 @@ def test_mypy_infers_the_output(tmp_path: Path) -> None:
     assert [one.strip('"').replace("typed.", "") for one in told] == REVEALED, done.stdout
 
 
+@pytest.mark.slow
+def test_pyright_infers_the_output(tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text(TYPES, "utf-8")
+    settings = {"typeCheckingMode": "standard", "include": ["typed.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
+    command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson"]
+    done = subprocess.run(
+        [*command, "-p", str(tmp_path)], capture_output=True, text=True, timeout=450, check=False
+    )
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    assert [one["message"].rpartition(" is ")[2].strip('"') for one in found] == REVEALED, found
+
+
 def boxed(**fields: Any) -> Any:
     """Make a type with items of a class `Item` of its own."""
     item: Any = create_model("Item", **fields)
