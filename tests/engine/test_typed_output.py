@@ -341,9 +341,17 @@ def test_a_repeated_key_builds_the_same_object(door: Door, tmp_path: Path) -> No
             _ = door(other, "Go", thread_id="t", idempotency_key="k").output
 
 
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+)
 @pytest.mark.parametrize("way", ["tool", "native"])
-def test_a_kill_between_the_reply_and_the_end_asks_no_model(way: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.engine.typed_process", str(tmp_path), way]
+def test_a_kill_between_the_reply_and_the_end_asks_no_model(
+    database: str, way: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path / 'threads.db'}"
+    if database == "postgres":
+        url = request.getfixturevalue("postgres_url")
+    command = [sys.executable, "-m", "tests.engine.typed_process", str(tmp_path), url, way]
     killed = subprocess.run([*command, "begin"], timeout=120, check=False, capture_output=True)
     assert killed.returncode == -9, killed.stderr
     done = subprocess.run([*command, "resume"], timeout=120, check=False, capture_output=True)

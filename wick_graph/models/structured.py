@@ -451,6 +451,8 @@ def _form(given: Any, name: str) -> OutputForm:
 
 def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
     made = {**schema}
+    if not isinstance(made.get("$schema", ""), str):
+        raise ConfigError("output_type is no JSON schema at $.$schema: it must be a text")
     try:
         validator_for(made, default=Draft202012Validator).check_schema(made)
     except SchemaError as error:
@@ -493,7 +495,7 @@ def _placed(part: Any, at: str, suffix: str = "") -> Any:
         return f"{part}{suffix}" if shared else part
     made = {key: _placed(one, at, suffix) for key, one in part.items()}
     ref = made.get("$ref")
-    if isinstance(ref, str) and ref.startswith("#") and not ref.startswith(_SHARED):
+    if isinstance(ref, str) and re.match("#(/|$)", ref) and not ref.startswith(_SHARED):
         made["$ref"] = at + ref[1:]
     return made
 
