@@ -221,7 +221,8 @@ def test_a_copy_and_a_debugger_keep_them() -> None:
     agent = agents(model_of(GO), model_of("Done.")).copy_with(None, name="front")
     agent.invoke("Hi.", thread_id="t")
     with DebugSession.open(agent, "t") as session:
-        session.add("watch active")
+        session.add("break modify_request if active == 'billing'")
+        assert session.value("active") is None
         session.cont()
         assert session.value("active") == "billing"
         session.goto("@last")
