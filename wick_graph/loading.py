@@ -286,8 +286,7 @@ def build_agent(
         ConfigError: There is no such agent, or it names a tool that does not exist.
         ModelError: Its model cannot be built.
     """
-    config = file.agent(agent_id)
-    tools = _tools_of(agent_id, file, agents)
+    config, tools = file.agent(agent_id), _tools_of(agent_id, file, agents)
     model = model or _model_of(agent_id, file)
     own = config.model_fields_set if file.additions.ttl is None else ()
     hooks = hooks_of(agent_id, file) if hooks is None else hooks

@@ -238,7 +238,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
     """Give LangGraph's tests the address of the server."""
     conftest = sys.modules.get("tests.conftest")
     if POSTGRES and conftest is not None and hasattr(conftest, "DEFAULT_URI"):
-        conftest.DEFAULT_URI = POSTGRES
+        vars(conftest)["DEFAULT_URI"] = POSTGRES
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

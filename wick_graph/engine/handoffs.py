@@ -139,7 +139,7 @@ def _together(tools: Sequence[BoundTool], more: Sequence[BoundTool]) -> tuple[Bo
 
 
 def _check_tools(spec: AgentSpec) -> None:
-    """Refuse a hook whose tool would replace a handoff; one that fails here may do better later."""
+    """Refuse a hook with a tool named as a handoff; a hook that fails here may do better later."""
     try:
         spec.toolbox.at({})
     except HookError as error:

@@ -130,8 +130,8 @@ def bind(
         beside = dict(_NO_CHOICE.get(kind, {}))
     if "response_format" in given and _would_parse(model, tools):
         form = {"response_format": given.pop("response_format")}
-        own = getattr(model, "extra_body", None)
-        given["extra_body"] = {**(own or {}), **given.get("extra_body", {}), **form}
+        more: dict[str, Any] = getattr(model, "extra_body", None) or {}
+        given["extra_body"] = {**more, **given.get("extra_body", {}), **form}
     if not tools:
         return model.bind(**given) if given else model
     try:
@@ -145,7 +145,7 @@ def bind(
 def _would_parse(model: BaseChatModel, tools: Sequence[Any]) -> bool:
     """Say whether OpenAI's client would parse a structured reply itself.
 
-    It refuses tools whose schemas are not strict, and raises if the reply was cut.
+    It refuses tools with schemas that are not strict, and raises if the reply was cut.
     """
     by_responses = getattr(model, "_use_responses_api", None)
     return by_responses is not None and not by_responses({"tools": tools} if tools else {})

@@ -281,7 +281,8 @@ def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
 @cache
 def _own(kind: Any) -> Any:
     """Return a validator with a check of `uniqueItems` that takes no quadratic time."""
-    return extend(kind, {"uniqueItems": _unique})
+    made: Any = extend  # it has no types
+    return made(kind, {"uniqueItems": _unique})
 
 
 def _unique(validator: Any, wanted: Any, items: Any, schema: Any) -> Iterator[ValidationError]:
