@@ -337,7 +337,7 @@ async def _verdict(
     then: list[BaseMessage] = []
     answers: dict[str, ToolResult | str] = {}
     because: StoppedBecause | None = None
-    with Tripwire.keeping(writes):
+    try:
         for layer in ctx.spec.hooks.after_model:
             made, update = await apply(
                 layer, ctx.bridge, ctx.listener, private(reply), ctx.for_hooks(state)
@@ -351,6 +351,9 @@ async def _verdict(
                 writes += check_update(layer, made.update).items()
             elif made is not None:
                 writes += check_update(layer, made).items()
+    except Tripwire as trip:
+        trip.writes += writes
+        raise
     then = [_in_its_name(message, ctx) for message in then]
     because = because or dict(writes).get("stop_reason") or None  # a hook's update ends it too
     end = because is not None
