@@ -58,8 +58,9 @@ $(BIN)/.langgraph: $(BIN)/.test
 	@$(BIN)/python -m pip install -qq -e '.[langgraph-tests]' -C editable_mode=compat
 	@touch $@
 
-test-langgraph: $(BIN)/.langgraph  ## LangGraph's own tests on our stores; ARGS="--stores sqlite -k delta"
-	@$(BIN)/python tests/langgraph/run.py $(ARGS)
+test-langgraph: $(BIN)/.langgraph  ## LangGraph's and LangChain's own tests on our stores and agents; ARGS="--stores sqlite -k delta"
+	@$(BIN)/python -m tests.langgraph.run $(ARGS)
+	@$(BIN)/python -m tests.langgraph.others $(ARGS)
 
 $(BIN)/.ci: $(BIN)/.run  # what .ci/run needs, in one go; uv takes a tenth of pip's time, but reads no pip.conf
 	@$(BIN)/python -m pip install -qq uv

@@ -40,13 +40,16 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
         updates += await _repaired(reply, index, ctx)
     if lost := [RemoveMessage(m.id) for m in orphans(messages) if m.id]:
         updates.append(("messages", lost))
-    with Tripwire.keeping(updates):
+    try:
         for layer in ctx.spec.hooks.before_agent:
             _, update = await apply(
                 layer, ctx.bridge, ctx.listener, state_view(state), ctx.for_hooks(state)
             )
             updates.extend(update.items())
             state = overlaid(state, update)
+    except Tripwire as trip:
+        trip.writes += updates
+        raise
     return updates
 
 

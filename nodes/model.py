@@ -113,11 +113,14 @@ async def _typed(
 ) -> _Turn:
     """Take the output from a reply; ask again for a text that is none, outside the thread.
 
+    On the last step of a run, an invalid call is asked again in the same way.
+
     Raises:
         OutputError: The model gave no valid output in all its attempts.
     """
     failed: int = (state.get("output") or {}).get("attempts", 0)
     checks = {name: tool.check for name, tool in ctx.spec.toolbox.output.items()}
+    last = request.withheld or state.get("iteration", 0) + 1 >= ctx.spec.max_iterations
     while turn.asked is not None and not turn.verdict.end:
         reply, way = turn.reply or AIMessage(""), way_of(output, turn.asked, ctx.spec.model)
         judged = output.judge(reply, way, checks, turn.verdict.answers)
@@ -130,10 +133,14 @@ async def _typed(
         if failed > output.retries:
             raise output.refused(judged, failed)
         writes.append(("output", {"attempts": failed}))
-        if judged.calls:
+        if judged.calls and not last:
             return replace(turn, verdict=_refusing(turn, judged))
-        said = () if turn.reply is None else (turn.reply,)
-        request = request.append(*said, HumanMessage(output.again(judged, way)))
+        if judged.calls:
+            said, _ = settle(reply, _refusing(turn, judged), withheld=True, last=True)
+        else:
+            replied = () if turn.reply is None else (turn.reply,)
+            said = [*replied, HumanMessage(output.again(judged, way))]
+        request = request.append(*said)
         turn = await _turn(_counted(request, state, writes), state, ctx, writes)
     return turn
 
@@ -330,7 +337,7 @@ async def _verdict(
     then: list[BaseMessage] = []
     answers: dict[str, ToolResult | str] = {}
     because: StoppedBecause | None = None
-    with Tripwire.keeping(writes):
+    try:
         for layer in ctx.spec.hooks.after_model:
             made, update = await apply(
                 layer, ctx.bridge, ctx.listener, private(reply), ctx.for_hooks(state)
@@ -344,6 +351,9 @@ async def _verdict(
                 writes += check_update(layer, made.update).items()
             elif made is not None:
                 writes += check_update(layer, made).items()
+    except Tripwire as trip:
+        trip.writes += writes
+        raise
     then = [_in_its_name(message, ctx) for message in then]
     because = because or dict(writes).get("stop_reason") or None  # a hook's update ends it too
     end = because is not None

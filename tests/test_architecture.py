@@ -536,7 +536,6 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "hooks.tracing",
     ),
     "program": ("backends.reaper", "sandbox.confine"),
-    "public": ("engine.handoffs",),
 }
 """By reason, the modules that a single sibling imports. Any other belongs into its importer: a
 module stays apart if it has at least so many lines, is one command, one public hook or a program

@@ -29,12 +29,11 @@ from wick_graph.config import (
     memory_files,
     must_be_unchanged,
     store_of,
-    trust_folder,
 )
 from wick_graph.config.code import look_up
 from wick_graph.config.fields import code_in, is_code
 from wick_graph.config.schema import Additions, OwnCode
-from wick_graph.config.trusted import PYCACHE, CodeLoader
+from wick_graph.config.trusted import CodeLoader
 from wick_graph.config.yaml_reader import KeyPath, one_line
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, ModelError, WickError, did_you_mean
@@ -60,14 +59,14 @@ from wick_graph.store.encryption import check_keys
 from wick_graph.store.saver import dialect_of
 from wick_graph.store.sqlite import Sqlite, check_file_header
 from wick_graph.store.vectors import VectorIndex
-from wick_graph.subagents import Background, Subagent, delegation
+from wick_graph.subagents import Background, Handoff, Subagent, delegation
 from wick_graph.subagents.background import Watcher
 from wick_graph.tools import FuncTool
 from wick_graph.tools import tool as make_tool
 from wick_graph.tools.bound import bind_tool, bind_tools
 from wick_graph.tools.builtin_tools import BUILTINS, builtin
 from wick_graph.tools.mcp import MISSING as MCP_MISSING
-from wick_graph.tools.mcp import McpServer, Target
+from wick_graph.tools.mcp import McpServer, server_of
 from wick_graph.tools.toolsets import ToolStore, Unasked
 
 
@@ -120,7 +119,7 @@ class Agents(Mapping[str, Agent]):
 
     def __getitem__(self, agent_id: str) -> Agent:
         if agent_id not in self._made:
-            self._made[agent_id] = self._build(agent_id)
+            self._made[agent_id] = self.build(agent_id)
         return self._made[agent_id]
 
     def __contains__(self, agent_id: object) -> bool:
@@ -199,7 +198,8 @@ class Agents(Mapping[str, Agent]):
             tool_store=self.tools,
         )
 
-    def _build(self, agent_id: str) -> Agent:
+    def build(self, agent_id: str, *, alone: bool = False) -> Agent:
+        """Make an agent; `alone` it has no handoffs, as one that takes over from another."""
         if agent_id in self.given:
             return self.copy_of(agent_id)
         if agent_id not in self._models:
@@ -217,6 +217,7 @@ class Agents(Mapping[str, Agent]):
             tool_store=self.tools,
             mcp_servers=self.servers_of(agent_id),
             agents=self,
+            alone=alone,
         )
 
 
@@ -268,6 +269,7 @@ def build_agent(
     tool_store: ToolStore | None = None,
     mcp_servers: Sequence[McpServer] = (),
     agents: Mapping[str, Agent] | None = None,
+    alone: bool = False,
 ) -> Agent:
     """Build an agent from its configuration.
 
@@ -279,21 +281,21 @@ def build_agent(
         hooks: Hooks to use instead of those that the configuration enables.
         tool_store: Tools that are added and removed at run time.
         mcp_servers: Made with `server_of`; the caller must close them.
-        agents: The file's agents; without them the agent has no sub-agents.
+        agents: The file's agents; without them the agent has no sub-agents and no handoffs.
+        alone: Whether it takes over from another agent: it has no handoffs and no store of items.
 
     Raises:
         ConfigError: There is no such agent, or it names a tool that does not exist.
         ModelError: Its model cannot be built.
     """
-    config = file.agent(agent_id)
-    tools = _tools_of(agent_id, file, agents)
+    config, tools = file.agent(agent_id), _tools_of(agent_id, file, agents)
     model = model or _model_of(agent_id, file)
     own = config.model_fields_set if file.additions.ttl is None else ()
     hooks = hooks_of(agent_id, file) if hooks is None else hooks
     hooks = _with_background(hooks, config, agents)
     _check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
     opened = store() if callable(store) else store  # a refused agent must not create a database
-    kept = file.long_term if isinstance(opened, SqlSaver) else None
+    kept = file.long_term if isinstance(opened, SqlSaver) and not alone else None
     return Agent(
         agent_id,
         model,
@@ -304,6 +306,7 @@ def build_agent(
         long_term=None if kept is None else SqlStore.of(opened, **kept.options()),
         max_iterations=config.max_iterations,
         **output_of(agent_id, file),
+        handoffs={} if alone else _team(config, file, agents),
         ttl=config.ttl if "ttl" in own else STORES,
         tool_timeout=config.tool_timeout,
         deadline=config.deadline,
@@ -421,6 +424,20 @@ def _below(
     }
 
 
+def _team(
+    config: AgentConfig, file: AgentsFile, agents: Mapping[str, Agent] | None
+) -> dict[str, Handoff]:
+    """Return the agents that can take over from an agent, made for it alone."""
+
+    def made(name: str) -> Agent:
+        if isinstance(agents, Agents):
+            return agents.build(name, alone=True)
+        return outline(name, file, alone=True)
+
+    known = config.handoffs if agents is not None else {}
+    return {name: Handoff(made(name), text) for name, text in known.items() if name in file.agents}
+
+
 def _with_background(
     hooks: Sequence[BaseHook], config: AgentConfig, agents: Mapping[str, Agent] | None
 ) -> list[BaseHook]:
@@ -440,33 +457,6 @@ def _inside(hooks: Sequence[BaseHook], more: Sequence[BaseHook]) -> list[BaseHoo
     places = (i for i, hook in enumerate(hooks) if hook.name in ("summarization", "budget"))
     at = next(places, len(hooks))
     return [*hooks[:at], *more, *hooks[at:]]
-
-
-def server_of(
-    name: str,
-    config: McpServerConfig,
-    base_dir: Path,
-    check: Callable[[], None] = lambda: None,
-) -> McpServer:
-    """Make an MCP server from its configuration without starting it.
-
-    Args:
-        name: Its name.
-        config: Its configuration.
-        base_dir: The folder of the file.
-        check: Called before each start of its command; an exception prevents the start.
-    """
-    # Python runs what is in __pycache__ beside a module, but trust covers only the modules
-    cache = {PYCACHE: str(trust_folder() / "pycache")} if config.command else {}
-    target = Target(
-        command=config.command,
-        url=config.url or "",
-        env={**cache, **config.env},
-        check=check if config.command else None,
-        cwd=str(base_dir / (config.cwd or ".")),
-        headers=config.headers,
-    )
-    return McpServer(name, target, timeout=config.timeout, idle=config.idle, only=config.tools)
 
 
 def hooks_of(
@@ -588,7 +578,7 @@ def _check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> N
         raise file.error(key, f"there is no tool {rule}; did you mean {near}?")
 
 
-def outline(agent_id: str, file: AgentsFile) -> Agent:
+def outline(agent_id: str, file: AgentsFile, *, alone: bool = False) -> Agent:
     """Make an agent for inspection: its graph and hooks are real, its model never answers.
 
     Needs no key and opens no store.
@@ -604,7 +594,8 @@ def outline(agent_id: str, file: AgentsFile) -> Agent:
     hooks = hooks_of(agent_id, file, to_look_at=True)
     nobody: Mapping[str, Any] = dict.fromkeys(file.agents)  # they get no tasks
     store = InMemorySaver()  # without one, an agent with approvals would be refused
-    made = build_agent(agent_id, file, store=store, model=stand_in, hooks=hooks, agents=nobody)
+    how: dict[str, Any] = {"store": store, "model": stand_in, "hooks": hooks, "agents": nobody}
+    made = build_agent(agent_id, file, **how, alone=alone)
     servers = tuple(Unasked(name) for name in file.agent(agent_id).mcp_servers)
     made.spec = replace(made.spec, beside=servers)
     return made
@@ -693,8 +684,8 @@ def check_agents(
         choice = _check_agent(agent_id, file, faults, given, loads_code, loads_own=loads)
         if choice is not None:
             models[agent_id] = choice
-        below = file.agents[agent_id].subagents
-        wanted += [name for name in below if name in file.agents and name not in wanted]
+        others = file.agents[agent_id].others
+        wanted += [name for name in others if name in file.agents and name not in wanted]
     faults.refuse()
     return models
 
@@ -734,7 +725,8 @@ def _check_agent(
             hooks = _inside(activate(config, backend), more)
             with at("hooks"):
                 compile_hooks(hooks)
-            if len(faults.lines) == known and (loads_own or not own):
+            # with handoffs, the code of the others is loaded too
+            if len(faults.lines) == known and (loads_own or not (own or config.handoffs)):
                 nobody: Mapping[str, Any] = dict.fromkeys(file.agents)
                 stand_in: dict[str, Any] = {
                     "store": InMemorySaver(),
@@ -782,10 +774,11 @@ def _checked_hooks(
 def _check_names(agent_id: str, file: AgentsFile, faults: _Faults) -> None:
     """Find what an agent names and the file, or this machine, does not have."""
     config, key = file.agent(agent_id), ("agents", agent_id)
-    for name in config.subagents:
-        if name not in file.agents:
-            hint = did_you_mean(name, file.agents)
-            faults.add((*key, "subagents", name), f"there is no agent {name}{hint}")
+    for kind, names in (("subagents", config.subagents), ("handoffs", config.handoffs)):
+        for name in names:
+            if name not in file.agents:
+                hint = did_you_mean(name, file.agents)
+                faults.add((*key, kind, name), f"there is no agent {name}{hint}")
     for block in ("skills", "memory"):
         if getattr(config, block) is not None and config.backend is None:
             text = "needs a backend, which reads its files; add backend: {type: local}"

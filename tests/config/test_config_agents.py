@@ -83,7 +83,7 @@ def test_the_least_file_has_the_defaults() -> None:
         "protect": (), "writable": (),
         "ttl": 3600.0, "max_tokens": None, "temperature": None, "tool_timeout": 300.0,
         "budget": None, "journal": "steps", "deadline": None, "retention": None,
-        "hooks": (), "middleware": (), "mcp_servers": {}, "subagents": {},
+        "hooks": (), "middleware": (), "mcp_servers": {}, "subagents": {}, "handoffs": {},
         "allow_client_system": True, "context": None, "output": None,
     }  # fmt: skip
     assert agent.model_fields_set == set()

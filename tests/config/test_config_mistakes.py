@@ -95,9 +95,9 @@ def refusal(text: str) -> str:
             'agents.yaml:2: "a\\nb\\tc": unknown key; valid keys: name, model, system_prompt, '
             "tools, hooks, backend, skills, memory, recall, protect, writable, context_window, "
             "max_iterations, ttl, max_tokens, temperature, tool_timeout, deadline, output, "
-            "retention, budget, approvals, middleware, mcp_servers, subagents, search, context, "
-            "journal, allow_client_system, store, store_keys, long_term, callbacks, limits, "
-            "gateway, channels, cron, defaults, agents",
+            "retention, budget, approvals, middleware, mcp_servers, subagents, handoffs, search, "
+            "context, journal, allow_client_system, store, store_keys, long_term, callbacks, "
+            "limits, gateway, channels, cron, defaults, agents",
             id="F6-strange-key",
         ),
         pytest.param(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import Folder
+from wick_graph import load
 
 AGENTS = """\
 store: sqlite:///checkpoints/wick.db
@@ -37,3 +40,57 @@ def test_the_picture_shows_the_tool_that_gives_tasks_away(tmp_path: Path) -> Non
     folder = Folder(tmp_path).write(agents=AGENTS, boss=BOSS, helper=HELPER)
     drawn = folder.wick("graph", "boss")
     assert "delegate_to_agent" in drawn.out
+
+
+TEAM = """\
+agents:
+  desk:
+    model: scripted:desk.yaml
+    handoffs: {billing: Money matters., legal: The law.}
+  billing:
+    model: scripted:billing.yaml
+    tools: [calculate]
+    approvals: {calculate: true}
+    handoffs: {desk: Everything else.}
+  legal: {model: 'scripted:desk.yaml', backend: {type: local, workdir: files}}
+"""
+DESK = "steps: [{calls: [{tool: transfer_to_billing, args: {}}]}]\n"
+BILLING = "steps: [{calls: [{tool: calculate, args: {expression: 6*7}}]}, Paid.]\n"
+
+
+def test_agents_of_a_file_take_over_from_each_other(tmp_path: Path) -> None:
+    folder = Folder(tmp_path).write(agents=TEAM, desk=DESK, billing=BILLING)
+    assert folder.wick("validate").code == 0
+    asked = folder.wick("run", "-t", "mine", "desk", "Money back!")
+    assert "calculate" in asked.err
+    ended = folder.wick("resume", "mine", "--all-approve")
+    assert (ended.code, ended.out) == (0, "Paid.\n"), ended.err
+    with load(tmp_path / "agents.yaml") as agents:
+        assert [*agents["desk"].spec.parts] == ["billing", "legal"]
+        assert [*agents["billing"].spec.parts] == ["desk"]
+
+
+@pytest.mark.parametrize(
+    ("handoffs", "says"),
+    [
+        (
+            "{biling: Money.}",
+            "desk.handoffs.biling: there is no agent biling; did you mean billing",
+        ),
+        ("{desk: Me.}", "agents.desk: handoffs: 'desk' is the agent itself; name another agent"),
+        ("{legal: ''}", "desk.handoffs.legal: must not be empty"),
+        ("[billing]", "desk.handoffs: "),
+        ("{other: Tells.}", "agents.desk: handoffs: other has another context_schema"),
+    ],
+)
+def test_a_handoff_that_cannot_be_is_refused(handoffs: str, says: str, tmp_path: Path) -> None:
+    more = "  other: {model: 'scripted:desk.yaml', context: {use: 'codes:Who'}}\n"
+    written = TEAM.replace("{billing: Money matters., legal: The law.}", handoffs) + more
+    folder = Folder(tmp_path).write(agents=written, desk=DESK, billing=BILLING)
+    (tmp_path / "codes.py").write_text(
+        "from dataclasses import dataclass\n@dataclass\nclass Who:\n    name: str\n"
+    )
+    folder.wick("trust")
+    ended = folder.wick("validate")
+    assert ended.code != 0
+    assert says in ended.err

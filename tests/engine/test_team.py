@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,17 @@ from langgraph.store.memory import InMemoryStore
 
 from tests.engine.support import Door, async_door, sync_door, wild
 from tests.engine.team_process import shop
+from tests.engine.typed_process import City
 from tests.source import ROOT
 from tests.support import forked
 from wick_graph import Agent, BaseHook, ToolContext, tool
 from wick_graph.debug import DebugSession
-from wick_graph.errors import ConfigError
-from wick_graph.events import ChatModelStream, Done
+from wick_graph.errors import ConfigError, HookError
+from wick_graph.events import ChatModelStream, Done, OutputDelta
 from wick_graph.hooks import ApprovalHook, Budget, BudgetHook, InputGuardrail, OutputGuardrail
 from wick_graph.models.resolve import resolve_model
 from wick_graph.subagents import Handoff
-from wick_graph.testing import ScriptedModel, call, calls, text
+from wick_graph.testing import ScriptedModel, call, calls, respond, text
 
 DOORS = pytest.mark.parametrize("door", [sync_door, async_door])
 
@@ -202,7 +205,7 @@ def test_a_killed_run_goes_on_with_the_agent_that_took_over(
     [
         ({"b": "x"}, "is a Handoff"),
         ({"a b": Handoff(Agent("b", model_of()), "B.")}, "use another name"),
-        ({"desk": Handoff(Agent("b", model_of()), "B.")}, "use another name"),
+        ({"desk": Handoff(Agent("b", model_of()), "B.")}, "is the agent itself"),
         ({"b": Handoff(Agent("b", model_of()), " ")}, "needs a description"),
         ({"b": Handoff(agents(model_of(), model_of()), "B.")}, "has handoffs of its own"),
         ({"b": Handoff(Agent("b", model_of(), context_schema=int), "B.")}, "context_schema"),
@@ -218,7 +221,8 @@ def test_a_copy_and_a_debugger_keep_them() -> None:
     agent = agents(model_of(GO), model_of("Done.")).copy_with(None, name="front")
     agent.invoke("Hi.", thread_id="t")
     with DebugSession.open(agent, "t") as session:
-        session.add("watch active")
+        session.add("break modify_request if active == 'billing'")
+        assert session.value("active") is None
         session.cont()
         assert session.value("active") == "billing"
         session.goto("@last")
@@ -230,6 +234,50 @@ def test_a_copy_with_another_model_gives_it_to_all() -> None:
     agent = agents(model_of(), model_of()).copy_with(None, model=resolve_model(model))
     assert agent.invoke("Hi.").text == "Both from one model."
     assert [c.system for c in model.calls] == ["You greet.", "You do billing."]
+
+
+@pytest.mark.parametrize("name", ["a" * 90, "Front desk — Zürich", "приём"])
+def test_the_way_back_to_an_agent_with_any_name_is_a_usable_tool(name: str) -> None:
+    billing = model_of(respond(lambda asked: call(asked.tool_names[-1])))
+    agent = agents(model_of(GO, "Back."), billing).copy_with(None, name=name)
+    assert agent.invoke("Hi.").text == "Back."
+    assert re.fullmatch(r"transfer_to_[a-zA-Z0-9_-]{1,52}", billing.calls[0].tool_names[-1])
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_a_hooks_tool_cannot_replace_a_handoff(at_first: bool) -> None:
+    @tool
+    def transfer_to_billing() -> str:
+        """Lead astray."""
+        return "astray"
+
+    class Takes(BaseHook):
+        name = "takes"
+
+        def tools(self, state: Any) -> Any:
+            return [transfer_to_billing] if at_first or state["messages"] else []
+
+    def run() -> None:
+        agents(model_of(GO), model_of(), hooks=[Takes()]).invoke("Hi.")
+
+    says = "hook takes tools: transfer_to_billing is a handoff; give this tool another name"
+    with pytest.raises(ConfigError if at_first else HookError, match=says):
+        run()
+
+
+def test_a_partial_output_is_read_in_the_way_of_the_agent_that_took_over() -> None:
+    long = {"name": "B" * 40, "people": 1}
+    structured = {"structured_output": True}
+    how: dict[str, Any] = {"cursor": "fifo", "chunk_delay": 0.05}
+    native = ScriptedModel([json.dumps(long)], profile=structured, **how)
+    by_tool = ScriptedModel([call("City", **long)], **how)
+    go: Any = ScriptedModel([GO], **how), ScriptedModel([GO], profile=structured, **how)
+    for desk, billing in zip(go, (native, by_tool), strict=True):
+        handoffs = {"billing": Handoff(Agent("b", billing), "M.")}
+        agent: Agent = Agent("desk", desk, handoffs=handoffs, output_type=City)
+        events = [*agent.stream("Hi.")]
+        deltas = [event.output for event in events if isinstance(event, OutputDelta)]
+        assert deltas[0] != deltas[-1] == long
 
 
 def test_an_input_may_choose_who_answers() -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import jsonschema
 import pytest
 from langchain_core.language_models import FakeListChatModel
+from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, Field
 
-from tests.engine.support import Door, add, async_door, roles, sync_door
+from tests.engine.support import Door, add, async_door, roles, sync_door, wild
 from tests.engine.typed import (
     CASES,
     SAMPLES,
@@ -27,8 +28,9 @@ from tests.engine.typed import (
     written,
 )
 from tests.engine.typed_process import BERN, City
-from tests.support.provider import Provider
+from tests.support.provider import Call, Provider, Reply
 from wick_graph import Agent, BaseHook, Verdict, ai
+from wick_graph.debug import DebugSession
 from wick_graph.errors import ConfigError, OutputError
 from wick_graph.events import Done, Event, Failed, OutputDelta
 from wick_graph.hooks import Budget, BudgetHook, InputGuardrail
@@ -119,6 +121,22 @@ def test_matrix(case: Case, provider: Provider) -> None:
         assert result.usage.calls == result.thread_usage.calls == 2
 
 
+@pytest.mark.parametrize("how", ["invoke", "astream"])
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_the_native_form_goes_with_tools(how: str, kind: str, provider: Provider) -> None:
+    model = client(kind, provider)
+    if isinstance(model, ChatOpenAI):
+        model.extra_body = {"service": "own"}
+    agent: Agent = Agent(model=model, tools=[add], output_type=NativeOutput(City))
+    adds = Reply(calls=[Call(name="add", args={"a": 1, "b": 2}, id="c")])
+    provider.say(adds, Reply(text=json.dumps(BERN)))
+    assert asked_through(agent, how, "Go", "t").output == CITY
+    for body in provider.bodies:
+        assert sent_schema(kind, "native", "City", body)["title"] == "City"
+        assert len(body["tools"]) == 1
+        assert kind != "openai" or body["service"] == "own"
+
+
 def test_the_output_call_is_answered_and_reaches_no_tool(door: Door) -> None:
     seen: list[str] = []
 
@@ -206,12 +224,44 @@ def test_the_last_step_can_still_give_the_output(door: Door, way: str) -> None:
 
 
 def test_a_limit_without_an_output_is_no_error_until_it_is_read(door: Door) -> None:
-    agent, _ = typed(calls(("City", {}), unchecked=True), max_iterations=1)
+    agent, _ = typed(wild("add", a=1, b=2), tools=[add], max_iterations=1)
     result = door(agent, "Go")
     assert (result.stopped_because, result.structured) == ("limit", None)
     assert result.messages[-1].text == "Stopped after 1 step without a final answer."
     with pytest.raises(OutputError, match="it stopped because: limit"):
         _ = result.output
+
+
+def test_an_invalid_call_of_the_last_step_is_asked_again_outside_the_thread(door: Door) -> None:
+    bad = calls(("City", {"name": "Bern"}), ("add", {"a": 1, "b": 2}), unchecked=True)
+    agent, model = typed(bad, call("City", **BERN), tools=[add], max_iterations=1)
+    result = door(agent, "Go")
+    assert (result.output, result.stopped_because, result.usage.calls) == (CITY, "done", 2)
+    assert roles(result.messages) == ["human", "ai", "tool"]
+    told = [m.text for m in model.calls[1].messages if m.type == "tool"]
+    assert told == ["Error: people: Field required", "Error: the limit of steps is reached"]
+
+
+def test_a_last_step_without_a_valid_call_is_an_error(door: Door) -> None:
+    bad = calls(("City", {"name": "Bern"}), unchecked=True)
+    model = ScriptedModel([bad, bad, bad, call("City", **BERN)], cursor="fifo")
+    agent: Agent = Agent(model=model, output_type=City, max_iterations=1)
+    with pytest.raises(OutputError, match="no valid City when asked 3 times, last: people"):
+        door(agent, "Go", thread_id="t")
+    assert door(agent, "Again", thread_id="t").output == CITY
+
+
+@pytest.mark.parametrize("way", ["tool", "native", "prompted"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_what_is_no_number_of_json_is_no_output(way: str, number: str) -> None:
+    class Level(BaseModel):
+        metres: float
+
+    written = f'{{"metres": {number}}}'
+    bad = calls(("Level", {"metres": float(number)}), unchecked=True) if way == "tool" else written
+    agent, _ = typed(bad, output_type=STRATEGIES[way](Level), output_retries=0)
+    with pytest.raises(OutputError, match="NaN and Infinity|not JSON"):
+        agent.invoke("Go")
 
 
 def test_a_hook_that_ends_the_run_ends_it_without_an_output(door: Door) -> None:
@@ -291,9 +341,17 @@ def test_a_repeated_key_builds_the_same_object(door: Door, tmp_path: Path) -> No
             _ = door(other, "Go", thread_id="t", idempotency_key="k").output
 
 
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+)
 @pytest.mark.parametrize("way", ["tool", "native"])
-def test_a_kill_between_the_reply_and_the_end_asks_no_model(way: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.engine.typed_process", str(tmp_path), way]
+def test_a_kill_between_the_reply_and_the_end_asks_no_model(
+    database: str, way: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path / 'threads.db'}"
+    if database == "postgres":
+        url = request.getfixturevalue("postgres_url")
+    command = [sys.executable, "-m", "tests.engine.typed_process", str(tmp_path), url, way]
     killed = subprocess.run([*command, "begin"], timeout=120, check=False, capture_output=True)
     assert killed.returncode == -9, killed.stderr
     done = subprocess.run([*command, "resume"], timeout=120, check=False, capture_output=True)
@@ -384,6 +442,19 @@ def test_a_text_that_is_no_output_is_in_the_journal_alone(way: str, tmp_path: Pa
     assert "I would rather chat." in str(asked[1].messages)
     assert "I would rather chat." not in str(result.messages)
     assert len(replies) == result.usage.calls == 2
+
+
+def test_a_condition_reads_the_channel_and_the_output_of_a_call() -> None:
+    agent, _ = typed(call("add", a=1, b=2), call("City", **BERN), tools=[add])
+    agent.invoke("Go", thread_id="t")
+    with DebugSession.open(agent, "t") as session:
+        session.add("break tool:add:after if output == '3'")
+        session.add("break run:exit if state.output.name == 'City'")
+        session.goto("@1")
+        assert session.cont().breakpoint == 1
+        assert session.value("output") == "3"
+        assert session.cont().breakpoint == 2
+        assert session.value("state.output.data.name") == "Bern"
 
 
 def choice(call: Any) -> dict[str, Any]:

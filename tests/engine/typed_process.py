@@ -1,6 +1,6 @@
 """A typed agent that is killed when its reply is stored, before its run ends.
 
-`python -m tests.engine.typed_process FOLDER tool|native begin|resume`
+`python -m tests.engine.typed_process FOLDER URL tool|native begin|resume`
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Deadly(SqlSaver):
         return taken
 
 
-def main(folder: Path, way: str, how: str) -> None:
+def main(folder: Path, url: str, way: str, how: str) -> None:
     asked = folder / "asked"
 
     def reply(_: Any) -> Any:
@@ -50,7 +50,7 @@ def main(folder: Path, way: str, how: str) -> None:
 
     output: Any = (ToolOutput if way == "tool" else NativeOutput)(City)
     kind = Deadly if how == "begin" else SqlSaver
-    with kind.from_url(f"sqlite:///{folder / 'threads.db'}") as store:
+    with kind.from_url(url) as store:
         agent: Agent = Agent(model=ScriptedModel([respond(reply)]), store=store, output_type=output)
         if how == "begin":
             agent.invoke("Go", thread_id="t")

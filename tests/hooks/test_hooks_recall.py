@@ -190,3 +190,13 @@ def test_without_a_store_the_tools_say_so(door: Door) -> None:
     ask = Asking(door, None)
     assert "no long-term store" in ask("remember", text="x")
     assert "no long-term store" in ask("recall")
+
+
+def test_names_that_a_namespace_cannot_hold_are_escaped(door: Door, store: SqlStore) -> None:
+    ask = Asking(door, store, ("{user_id}", "notes"))
+    for user in ("langgraph", "a.b", "a%2Eb", "nul\0"):
+        assert ask("remember", user, text=f"of {user!r}", name="n") == "Remembered as n."
+    assert f"- n: of {'langgraph'!r}" in ask("recall", "langgraph")
+    assert len(store.list_namespaces()) == 4
+    with pytest.raises(ConfigError, match="have no dot"):
+        Recall(("users.all", "{user_id}"))

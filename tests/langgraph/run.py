@@ -17,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,23 +50,31 @@ Outcomes = dict[str, dict[str, tuple[str, str]]]
 _UNKNOWN: Final = ("missing", "it was not run")
 
 
-def unpacked(version: str) -> Path:
-    """Return the folder that holds LangGraph's tests of a version; they are fetched once."""
-    folder = ROOT / ".cache" / f"langgraph-{version}"
+def unpacked(name: str, version: str) -> Path:
+    """Return the folder with the tests of a version of a package; they are fetched once."""
+    folder = ROOT / ".cache" / f"{name}-{version}"
     if not (folder / "tests").is_dir():
         folder.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as work:
             pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:"]
             build = ["--no-build-isolation", "-d", work]
-            subprocess.run([*pip, *build, f"langgraph=={version}"], check=True)
-            (archive,) = Path(work).glob("langgraph-*.tar.gz")
+            subprocess.run([*pip, *build, f"{name}=={version}"], check=True)
+            (archive,) = Path(work).glob("*.tar.gz")
             with tarfile.open(archive) as packed:
                 packed.extractall(work, filter="data")
-            made = Path(work) / f"langgraph-{version}"
+            (made,) = (one for one in Path(work).iterdir() if one.is_dir())
             # without the package beside them: what is tested is what is installed
-            shutil.rmtree(made / "langgraph")
-            (made / "tests/conftest.py").rename(made / "tests/conftest_langgraph.py")
+            shutil.rmtree(made / name.partition("-")[0])
             made.rename(folder)
+    return folder
+
+
+def prepared(version: str) -> Path:
+    """Return the folder with LangGraph's tests, run with our savers."""
+    folder = unpacked("langgraph", version)
+    original = folder / "tests/conftest_langgraph.py"
+    if not original.exists():
+        (folder / "tests/conftest.py").rename(original)
     shutil.copyfile(HERE / "checkpointers.py", folder / "tests/conftest.py")
     return folder
 
@@ -77,23 +85,31 @@ def run(
     """Run the tests, or `only` these, with some savers; return the outcomes."""
     found = sorted({file for pattern in FILES for file in (folder / "tests").glob(pattern)})
     names = [f"tests/{name}" for name in only] or [str(file) for file in found]
+    environment = {
+        "WICK_LANGGRAPH_SAVERS": ",".join(savers),
+        "WICK_POSTGRES_FIXTURES": str(ROOT / "tests/support/postgres.py"),
+    }
+    return outcomes_of(folder, environment, ["-n", workers, *more, *names])
+
+
+def outcomes_of(
+    folder: Path,
+    environment: Mapping[str, str],
+    words: Collection[str],
+    unused: Collection[str] = UNUSED,
+) -> Outcomes:
+    """Run pytest on unpacked tests; return the outcomes that a plugin wrote down."""
     with tempfile.TemporaryDirectory() as results:
-        environment = {
-            **os.environ,
-            "NO_DOCKER": "true",
-            "LANGSMITH_TRACING": "false",
-            "WICK_LANGGRAPH_SAVERS": ",".join(savers),
-            "WICK_LANGGRAPH_OUTCOMES": results,
-            "WICK_POSTGRES_FIXTURES": str(ROOT / "tests/support/postgres.py"),
-        }
-        pytest = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--no-header", "--tb=short"]
-        plugins = [word for name in UNUSED for word in ("-p", f"no:{name}")]
+        fixed = {"NO_DOCKER": "true", "LANGSMITH_TRACING": "false"}
+        env = {**os.environ, **fixed, **environment, "WICK_LANGGRAPH_OUTCOMES": results}
+        pytest = [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=short"]
+        plugins = [word for name in unused for word in ("-p", f"no:{name}")]
         loop = ["-o", "asyncio_default_fixture_loop_scope=function"]
         settings = ["-c", os.devnull, "--rootdir", str(folder), "-r", "E"]
-        command = [*pytest, *plugins, *loop, *settings, "--show-capture=no", "--no-summary", *more]
-        done = subprocess.run([*command, *names], cwd=folder, env=environment, check=False)
+        command = [*pytest, *plugins, *loop, *settings, "--show-capture=no", "--no-summary"]
+        done = subprocess.run([*command, *words], cwd=folder, env=env, check=False)
         if done.returncode not in (0, 1):
-            sys.exit(f"LangGraph's tests could not be run: pytest ended with {done.returncode}")
+            sys.exit(f"the tests in {folder} could not be run: pytest ended with {done.returncode}")
         return _read(Path(results))
 
 
@@ -138,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     known, more = parser.parse_known_args(arguments)
     stores = known.stores.split(",")
     version = importlib.metadata.version("langgraph")
-    folder = unpacked(version)
+    folder = prepared(version)
     savers = [OURS + store for store in stores]
     outcomes = run(folder, savers, known.workers, more)
     allowed = yaml.safe_load((HERE / "differences.yaml").read_text(encoding="utf-8")) or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -179,6 +180,19 @@ def test_mypy_infers_the_output(tmp_path: Path) -> None:
     )
     told = [line.partition("Revealed type is ")[2] for line in done.stdout.splitlines()]
     assert [one.strip('"').replace("typed.", "") for one in told] == REVEALED, done.stdout
+
+
+@pytest.mark.slow
+def test_pyright_infers_the_output(tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text(TYPES, "utf-8")
+    settings = {"typeCheckingMode": "standard", "include": ["typed.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
+    command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson"]
+    done = subprocess.run(
+        [*command, "-p", str(tmp_path)], capture_output=True, text=True, timeout=450, check=False
+    )
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    assert [one["message"].rpartition(" is ")[2].strip('"') for one in found] == REVEALED, found
 
 
 def boxed(**fields: Any) -> Any:

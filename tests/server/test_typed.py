@@ -102,18 +102,44 @@ def test_after_an_approval_the_output_is_still_asked_for(http: httpx.Client) -> 
     assert done["structured_response"] == BERN
 
 
+def held(**one: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"name": one}}
+
+
 @pytest.mark.parametrize(
-    "schema", [{"type": "object", "properties": 1}, {"$ref": "https://example.com/a.json"}]
+    ("schema", "says"),
+    [
+        ({"type": "object", "properties": 1}, "no JSON schema"),
+        ({"$ref": "https://example.com/a.json"}, "only references into the schema itself"),
+        ({"$ref": "file:///etc/passwd"}, "only references into the schema itself"),
+        (held(pattern="(a+)+$"), "can take forever"),
+        ({"type": "object", "patternProperties": {"(a+)+$": {}}}, "can take forever"),
+        ({"$ref": "#"}, "in a circle"),
+        ({"$dynamicRef": "#x"}, "only plain references"),
+        ({"$ref": "#/$defs/No"}, "which they lack"),
+        ({"$schema": 5}, "must be a text"),
+        ({"anyOf": []}, "no JSON schema"),
+        (held(description="x" * 70_000), "larger than 64 KiB"),
+    ],
 )
-def test_a_wrong_schema_starts_no_run(http: httpx.Client, schema: dict[str, Any]) -> None:
-    got = http.post("/agents/free/invoke", json={"messages": ASK, "output_schema": schema})
+@pytest.mark.parametrize("door", ["form", "openai"])
+def test_a_wrong_schema_starts_no_run(
+    http: httpx.Client, schema: dict[str, Any], says: str, door: str
+) -> None:
+    if door == "form":
+        got = http.post("/agents/free/invoke", json={"messages": ASK, "output_schema": schema})
+    else:
+        asked = {"type": "json_schema", "json_schema": {"name": "City", "schema": schema}}
+        body = {"model": "free", "messages": ASK, "response_format": asked}
+        got = http.post("/v1/chat/completions", json=body)
     assert got.status_code == 400, got.text
+    assert says in got.text
 
 
 def test_a_run_without_an_output_fails(http: httpx.Client) -> None:
     got = http.post("/agents/never/invoke", json={"messages": ASK})
     assert got.status_code == 500
-    assert "the model gave no valid output when asked once" in got.json()["error"]
+    assert "the model gave no valid City when asked once" in got.json()["error"]
 
 
 FORMAT: Any = {

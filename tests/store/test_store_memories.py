@@ -21,11 +21,12 @@ from tests.store.conftest import Outside
 from tests.store.encrypted import KEYS, NEW, OLD, places_of
 from tests.store.goldens import content, embedded, fill_memories
 from tests.store.test_store_threads import Clock
+from tests.support.postgres import connected
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import Keys, SqlSaver, SqlStore
 from wick_graph.store.encryption import Plain
 from wick_graph.store.maintenance import repair
-from wick_graph.store.memories import LONGEST
+from wick_graph.store.memories import LONGEST, _key
 from wick_graph.store.schema import memories
 from wick_graph.store.statements import compiled
 from wick_graph.store.verify import rotate, verify
@@ -552,3 +553,20 @@ def test_a_fork_goes_on_with_a_file(path: Path, url: str) -> None:
             os._exit(0 if done else 1)
         assert os.waitpid(pid, 0)[1] == 0
         assert keys(store.search(A)) == ["k", "child"]
+
+
+def test_a_sweep_waits_for_no_writer_of_an_item(postgres_url: str) -> None:
+    with SqlStore.from_url(postgres_url) as store:
+        store._core.clock = clock = Clock()
+        for key in ("held", "free"):
+            store.put(("n",), key, {"a": 1}, ttl=1)
+        clock.forward(100)
+        with connected(postgres_url) as db, db.transaction():
+            db.execute("SELECT rid FROM memories WHERE key = %s FOR UPDATE", [_key(("n",), "held")])
+            store.sweep()
+        left = store._core.writing
+        with left() as own:
+            assert own.execute("SELECT count(*) FROM memories", ()).fetchone() == (1,)
+        store.sweep()
+        with left() as own:
+            assert own.execute("SELECT count(*) FROM memories", ()).fetchone() == (0,)

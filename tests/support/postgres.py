@@ -10,6 +10,7 @@ import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +24,13 @@ DSN = "WICK_TEST_POSTGRES_DSN"
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a running server."""
+    with running() as url:
+        yield url
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """Run a server; give its URL."""
     if DSN in os.environ:
         yield os.environ[DSN]
         return

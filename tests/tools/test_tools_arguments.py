@@ -265,3 +265,25 @@ def test_a_schema_that_was_valid_is_checked_again_once_it_differs() -> None:
     assert ArgumentCheck({**schema, "required": ["a"]})({}) is not None
     with pytest.raises(ConfigError, match="not a valid JSON schema"):
         ArgumentCheck({**schema, "required": ("a",)})
+
+
+@pytest.mark.parametrize(
+    ("items", "fits"),
+    [
+        ([{"x": n} for n in range(20_000)], True),
+        ([{"x": n, "y": [n]} for n in range(20_000)] + [{"y": [7.0], "x": 7}], False),
+        ([1, 1.0], False),
+        ([1, True, "1", [1], {"1": 1}, None], True),
+        ([[True], [1]], True),
+    ],
+)
+def test_unique_items_are_found_in_short_time(items: list[Any], fits: bool) -> None:
+    held = {"a": {"type": "array", "uniqueItems": True}}
+    told = ArgumentCheck({"type": "object", "properties": held})({"a": items})
+    assert (told is None) is fits, told
+
+
+def test_a_number_without_end_is_refused() -> None:
+    held = {"a": {"type": "number", "multipleOf": 0.1}}
+    told = ArgumentCheck({"type": "object", "properties": held})({"a": 10**400})
+    assert told == "invalid arguments: a number is too large"

@@ -414,6 +414,11 @@ class AgentConfig(Block):
         default_factory=dict
     )
     """The agents of the file that this one can delegate tasks to, by id."""
+    handoffs: dict[Annotated[str, AfterValidator(check_agent_id)], Text] = Field(
+        default_factory=dict
+    )
+    """The agents of the file that can take over the conversation, by id, each with the words that
+    tell the model when it does."""
     search: SearchConfig | None = None
     context: ContextConfig | None = None
     journal: Annotated[
@@ -433,6 +438,11 @@ class AgentConfig(Block):
                 "has temperature or max_tokens, which a model of your own ignores; give it args:"
             )
         return self
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The ids of the agents that it works with."""
+        return (*self.subagents, *self.handoffs)
 
     def model_spec(self) -> str | dict[str, Any]:
         """Return the model with all its settings: a name if that is enough, else a map.

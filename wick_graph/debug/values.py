@@ -216,7 +216,9 @@ class JsonView:
     def state(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state with every channel of an agent."""
         made = {name: self.plain(value) for name, value in values.items() if name != "request"}
-        return {**EMPTY, **{k: v for k, v in made.items() if not k.startswith(("__", "branch:"))}}
+        own = {name: None for name in self.reducers if name not in REDUCERS}
+        written = {k: v for k, v in made.items() if not k.startswith(("__", "branch:"))}
+        return {**EMPTY, **own, **written}
 
 
 def with_own(schema: StateSchema) -> Mapping[str, Any]:

@@ -528,6 +528,7 @@ _FACTS: Final[Mapping[str, Callable[[View], Any]]] = {
     "seq": lambda view: view.entry.seq,
     "error": lambda view: view.error,
     "prev": lambda view: view.before,
+    "state": lambda view: view.state,
 }
 
 FACTS: Final = tuple(_FACTS)

@@ -646,9 +646,7 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
         return read(call, tokens, run, self._output_reader(), withheld=self.spec.withholds)
 
     def _output_reader(self) -> OutputReader | None:
-        output = self.spec.output
-        by_tool = self.spec.toolbox.offers_output
-        return None if output is None else OutputReader(output, by_tool)
+        return None if self.spec.output is None else OutputReader(self.spec.output)
 
     def _astream(self, call: Call, tokens: bool) -> AsyncIterator[Event]:
         async def run() -> Result[OutputT]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from wick_graph.core.state import StateSchema, last
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, HookError
 from wick_graph.hooks import BudgetHook, Hooks, compile_hooks
 from wick_graph.hooks.guardrails import TRANSFER
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.messages import ToolResult
+from wick_graph.messages.base import portable_tool_name
 from wick_graph.models.resolve import ModelChoice
 from wick_graph.runtime.context import ACTIVE, AgentSpec
 from wick_graph.tools.bound import BoundTool, bind_tool
@@ -23,7 +24,7 @@ from wick_graph.tools.protocol import ToolContext
 if TYPE_CHECKING:
     from wick_graph.engine.agent import Agent
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,48}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ def team(
     words = {spec.name: "Give the conversation back to the agent that began it."}
     words |= {name: one.description.strip() for name, one in handoffs.items()}
     all_tools = {name: _transfer(name, text) for name, text in words.items()}
+    if len({tool.name for tool in all_tools.values()}) < len(all_tools):
+        raise ConfigError(f"handoffs: a name is too like {spec.name!r:.80}; use another name")
     joined = {name: _joining(name, one.agent) for name, one in handoffs.items()}
     counts = [hook for mine in joined.values() for hook in mine if isinstance(hook, BudgetHook)]
     own = [*hooks, *(hook.counting() for hook in counts[:1] if not _counts(hooks))]
@@ -72,16 +75,19 @@ def team(
 
     def part(name: str, source: AgentSpec, hooks: Hooks, parts: Any) -> AgentSpec:
         transfers = [tool for other, tool in all_tools.items() if other != name]
-        return replace(
+        made = replace(
             spec,
             model=model or source.model,
             system_prompt=source.system_prompt,
             tools=_together(source.tools, transfers),
+            fixed=frozenset(tool.name for tool in transfers),
             beside=source.beside,
             hooks=replace(hooks, withholds=held),
             state=state,
             parts=parts,
         )
+        _check_tools(made)
+        return made
 
     parts = {name: part(name, one.agent.spec, made[name], {}) for name, one in handoffs.items()}
     return part(spec.name, spec, entry, parts)
@@ -90,7 +96,9 @@ def team(
 def _check(spec: AgentSpec, name: str, one: Any) -> None:
     if not isinstance(one, Handoff):
         raise ConfigError(f"handoffs: {name} is a Handoff(agent, description), not {one!r:.80}")
-    if not _NAME.fullmatch(name) or name == spec.name:
+    if name == spec.name:
+        raise ConfigError(f"handoffs: {name!r:.80} is the agent itself; name another agent")
+    if not _NAME.fullmatch(name):
         raise ConfigError(f"handoffs: {name!r:.80} is refused; use another name of letters and _")
     if not one.description.strip():
         raise ConfigError(f"handoffs: {name} needs a description, for the model")
@@ -119,8 +127,8 @@ def _transfer(name: str, description: str) -> BoundTool:
 
     parameters: dict[str, Any] = {"type": "object", "properties": {}}
     text = f"Hand the conversation over to {name}: {description}"
-    tool: Any = FuncTool(f"{TRANSFER}{name}", text, parameters, hand_over, replay="safe")
-    return bind_tool(tool)
+    named = portable_tool_name(f"{TRANSFER}{name}")
+    return bind_tool(FuncTool(named, text, parameters, hand_over, replay="safe"))
 
 
 def _together(tools: Sequence[BoundTool], more: Sequence[BoundTool]) -> tuple[BoundTool, ...]:
@@ -128,6 +136,15 @@ def _together(tools: Sequence[BoundTool], more: Sequence[BoundTool]) -> tuple[Bo
     if taken:
         raise ConfigError(f"handoffs: the tool {taken.pop()} exists already; rename yours")
     return (*tools, *more)
+
+
+def _check_tools(spec: AgentSpec) -> None:
+    """Refuse a hook with a tool named as a handoff; a hook that fails here may do better later."""
+    try:
+        spec.toolbox.at({})
+    except HookError as error:
+        if isinstance(error.__cause__, ConfigError):
+            raise ConfigError(f"handoffs: {error}") from None
 
 
 def _joining(name: str, agent: Agent[Any]) -> list[Any]:

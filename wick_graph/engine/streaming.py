@@ -43,6 +43,7 @@ from wick_graph.events import (
 from wick_graph.messages.validation import read_history, with_channels
 from wick_graph.models.structured import Output
 from wick_graph.runtime.context import Run
+from wick_graph.tools.bound import BoundTool
 
 # --- A bounded queue of events between a run and its reader.
 #
@@ -135,11 +136,10 @@ class OutputReader:
 
     Args:
         output: What the agent gives.
-        by_tool: Whether it is given by a tool; else by the text.
     """
 
-    def __init__(self, output: Output, by_tool: bool) -> None:
-        self._output, self._by_tool = output, by_tool
+    def __init__(self, output: Output) -> None:
+        self._output, self._by_tool = output, False
         self.attempt = 0
         self.last: Any = None
         """What the reader of the run has got."""
@@ -148,9 +148,16 @@ class OutputReader:
         self._told = -math.inf
         self._new = True
 
-    def begin(self) -> None:
-        """Drop the pieces so far: a new reply begins."""
+    def begin(self, tools: Sequence[BoundTool] | None = None) -> None:
+        """Drop the pieces so far: a new reply begins.
+
+        Args:
+            tools: What its request offers. An output tool among them gives the output, else the
+                text does; None for a repeated request.
+        """
         self._texts, self._names, self._new = {}, {}, True
+        if tools is not None:
+            self._by_tool = any(tool.name in self._output.by_name for tool in tools)
 
     def take(self, chunk: AIMessage) -> bool:
         """Add a piece of a reply; return whether there is more to tell, and it is time to."""
@@ -244,7 +251,7 @@ class _EventListener:
         if type(event) is ChatModelStart:
             self._begun = event
         if self.output is not None and isinstance(event, ChatModelStart | ChatModelRetry):
-            self.output.begin()
+            self.output.begin(moment.data.get("tools"))
         if moment.kind == "tool":
             self._start(moment, event)
         if type(event) is ChatModelEnd:

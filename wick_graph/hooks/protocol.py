@@ -6,8 +6,7 @@ Such data goes into the state, as an update that a phase returns with its value.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args
 
@@ -148,16 +147,6 @@ class Tripwire(GraphBubbleUp):
         self.reason, self.answer = str(reason), str(answer)
         self.writes: list[tuple[str, Any]] = []
         """What the node has written before."""
-
-    @staticmethod
-    @contextmanager
-    def keeping(writes: list[tuple[str, Any]]) -> Iterator[None]:
-        """Let a tripwire in the block take along what the node has written until then."""
-        try:
-            yield
-        except Tripwire as trip:
-            trip.writes += writes
-            raise
 
 
 class BaseHook:

@@ -39,8 +39,13 @@ _LOOKED_AT: Final = 1_000
 
 _FACT: Final = re.compile(r"\{(\w+)\}")
 
+_CUT: Final = re.compile(r"[.\x00]")
+
 _REFUSED: Final = re.compile(r"[%.\x00]")
 """What a label of a namespace cannot hold, and the mark of its replacement."""
+
+_RESERVED: Final = "langgraph"
+"""The first label of LangGraph's own namespaces."""
 
 Namespace = Sequence[str] | Callable[[ToolContext], Sequence[str]]
 """Where notes are kept: labels with `{facts}` of a conversation, or a function of a call."""
@@ -70,9 +75,10 @@ class Recall(BaseHook):
         if not callable(namespace):
             given: Any = namespace
             is_text = isinstance(given, str) or any(not isinstance(one, str) for one in given)
-            if is_text or not all(given) or not given:
+            if is_text or not all(given) or not given or any(_CUT.search(one) for one in given):
                 raise ConfigError(
-                    f"recall: a namespace is a list of texts that are not empty, not {given!r:.80}"
+                    "recall: a namespace is a list of texts that are not empty and have no dot, "
+                    f"not {given!r:.80}"
                 )
         self._namespace = namespace
         self._redactor = redactor
@@ -143,6 +149,8 @@ def namespace_of(ctx: ToolContext, namespace: Namespace) -> tuple[str, ...]:
         labels = [_FACT.sub(lambda found: _value(facts, found[1]), label) for label in namespace]
     if not labels or not all(labels):
         raise ToolError("the owner of these notes is unknown; answer without them")
+    if labels[0] == _RESERVED:
+        labels[0] = f"%{ord(_RESERVED[0]):02X}{_RESERVED[1:]}"
     return tuple(labels)
 
 

@@ -128,6 +128,10 @@ def bind(
     if withheld:
         tools = tools if kind in _NO_CHOICE else ()
         beside = dict(_NO_CHOICE.get(kind, {}))
+    if "response_format" in given and _would_parse(model, tools):
+        form = {"response_format": given.pop("response_format")}
+        more: dict[str, Any] = getattr(model, "extra_body", None) or {}
+        given["extra_body"] = {**more, **given.get("extra_body", {}), **form}
     if not tools:
         return model.bind(**given) if given else model
     try:
@@ -136,6 +140,15 @@ def bind(
         raise ModelError(
             f"{type(model).__name__} cannot call tools: choose another model, or give it no tools."
         ) from None
+
+
+def _would_parse(model: BaseChatModel, tools: Sequence[Any]) -> bool:
+    """Say whether OpenAI's client would parse a structured reply itself.
+
+    It refuses tools with schemas that are not strict, and raises if the reply was cut.
+    """
+    by_responses = getattr(model, "_use_responses_api", None)
+    return by_responses is not None and not by_responses({"tools": tools} if tools else {})
 
 
 def ensure_whole(message: AIMessage) -> AIMessage:

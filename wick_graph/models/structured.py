@@ -158,6 +158,10 @@ class OutputForm:
         """
         if is_deep(written):
             raise InvalidOutput(TOO_DEEP)
+        try:
+            json.dumps(written, allow_nan=False)
+        except ValueError:
+            raise InvalidOutput("NaN and Infinity are no JSON; give a number or null") from None
         by_schema = self.adapter is None or not isinstance(written, dict)
         if by_schema and (wrong := check(written)) is not None:
             raise InvalidOutput(wrong)
@@ -335,7 +339,8 @@ class Output:
         """Make the error of a run without a valid output in all its attempts."""
         times = "once" if count == 1 else f"{count} times"
         return OutputError(
-            f"the model gave no valid output when asked {times}, last: {judged.problem}; "
+            f"the model gave no valid {' or '.join(self.by_name)} when asked {times}, "
+            f"last: {judged.problem}; "
             "raise output_retries, describe the type better, or choose another model"
         )
 
@@ -446,6 +451,8 @@ def _form(given: Any, name: str) -> OutputForm:
 
 def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
     made = {**schema}
+    if not isinstance(made.get("$schema", ""), str):
+        raise ConfigError("output_type is no JSON schema at $.$schema: it must be a text")
     try:
         validator_for(made, default=Draft202012Validator).check_schema(made)
     except SchemaError as error:
@@ -488,7 +495,7 @@ def _placed(part: Any, at: str, suffix: str = "") -> Any:
         return f"{part}{suffix}" if shared else part
     made = {key: _placed(one, at, suffix) for key, one in part.items()}
     ref = made.get("$ref")
-    if isinstance(ref, str) and ref.startswith("#") and not ref.startswith(_SHARED):
+    if isinstance(ref, str) and re.match("#(/|$)", ref) and not ref.startswith(_SHARED):
         made["$ref"] = at + ref[1:]
     return made
 

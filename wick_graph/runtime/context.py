@@ -54,6 +54,8 @@ class AgentSpec:
     hooks: Hooks
     system_prompt: str = ""
     tools: tuple[BoundTool, ...] = ()
+    fixed: frozenset[str] = frozenset()
+    """Names of tools that no hook's tool may replace."""
     max_iterations: int = MAX_ITERATIONS
     """Limit of model calls in one run; the last one gets no tools."""
     tool_timeout: float | None = DEFAULT_TOOL_TIMEOUT_SECONDS
@@ -103,6 +105,7 @@ class AgentSpec:
             self.hooks.tool_sources,
             self.beside,
             () if self.output is None else self.output.forms,
+            self.fixed,
         )
         others = bool(self.tools or self.hooks.tool_sources or self.beside)
         if self.output is not None and self.output.way_of(self.model, others) == "tool":

@@ -25,12 +25,19 @@ from wick_graph.core.bridge import ASYNC_BRIDGE
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.engine.thread_turn import cancel
-from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError, WickError
+from wick_graph.errors import (
+    ConfigError,
+    StorageError,
+    ThreadBusyError,
+    ThreadNotFoundError,
+    WickError,
+)
 from wick_graph.events import CANCELLED, Done, Event, Failed
 from wick_graph.service.event_log import EventLog, Wire
 from wick_graph.service.options import LOCAL, Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.tools.arguments import check_foreign
 
 if TYPE_CHECKING:
     from wick_graph.service.service import Service
@@ -204,7 +211,13 @@ def with_schema(agent: Agent, schema: Mapping[str, Any] | None) -> Agent:
     Raises:
         ConfigError: The schema cannot be used.
     """
-    return agent if schema is None else agent.with_output(schema)
+    if schema is None:
+        return agent
+    try:
+        check_foreign(schema)
+    except ConfigError as error:
+        raise ConfigError(f"output_schema: {error}") from None
+    return agent.with_output(schema)
 
 
 class DetachedRun:

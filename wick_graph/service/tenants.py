@@ -708,10 +708,10 @@ def shared_by(agent: Agent) -> str:
 
 
 def below_in(file: AgentsFile, agent_id: str) -> list[str]:
-    """List the sub-agents of an agent, and theirs in turn."""
+    """List the agents that an agent works with, and theirs in turn."""
     found, left = [agent_id], [agent_id]
     while left:
-        for name in file.agents[left.pop()].subagents:
+        for name in file.agents[left.pop()].others:
             if name not in found and name in file.agents:
                 found.append(name)
                 left.append(name)

@@ -75,6 +75,7 @@ def _drop_memories(core: StoreConnection) -> int:
     own = memories.c
     some = select(own.rid).where(own.tenant == core.tenant, own.expires <= Now())
     some = some.where(SINCE + own.ttl <= Now()).limit(cleanup.BATCH)
+    some = some.with_for_update(skip_locked=True)  # a writer has them; to wait could deadlock
     with core.writing(alone=True) as db:
         return db.execute(*compiled(delete(memories).where(own.rid.in_(some)))).rowcount
 

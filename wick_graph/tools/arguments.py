@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
 
 from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import Draft202012Validator, validator_for
+from jsonschema.validators import Draft202012Validator, extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
@@ -65,7 +66,7 @@ class ArgumentCheck:
         _check_schema(kind, schema)
         self._schema: Final = schema
         # An empty registry: no `$ref` is ever fetched.
-        self._validator: Final = kind(schema, registry=Registry())
+        self._validator: Final = _own(kind)(schema, registry=Registry())
         self._plain: Final = _Plain.of(schema)
 
     def __call__(self, args: Any) -> str | None:
@@ -81,6 +82,8 @@ class ArgumentCheck:
             problems = list(islice(self._problems(errors), MAX_PROBLEMS + 1))
         except RecursionError:
             return f"invalid arguments: {TOO_DEEP}"
+        except OverflowError:
+            return "invalid arguments: a number is too large"
         if not problems:
             return None
         more = "; and more" if len(problems) > MAX_PROBLEMS else ""
@@ -275,6 +278,27 @@ def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
     return registry.resolver_with_root(resource).lookup(ref).contents
 
 
+@cache
+def _own(kind: Any) -> Any:
+    """Return a validator with a check of `uniqueItems` that takes no quadratic time."""
+    made: Any = extend  # it has no types
+    return made(kind, {"uniqueItems": _unique})
+
+
+def _unique(validator: Any, wanted: Any, items: Any, schema: Any) -> Iterator[ValidationError]:
+    if wanted and isinstance(items, list) and len({*map(_hashed, items)}) < len(items):
+        yield ValidationError(f"{items!r:.200} has non-unique elements")
+
+
+def _hashed(value: Any) -> Any:
+    """Return what is equal for equal JSON: `1` and `1.0` are, `1` and `true` are not."""
+    if isinstance(value, dict):
+        return dict, frozenset((key, _hashed(one)) for key, one in value.items())
+    if isinstance(value, list):
+        return list, tuple(map(_hashed, value))
+    return isinstance(value, bool), value
+
+
 _KEPT: Final = 1024
 
 _valid: Final[dict[bytes, None]] = {}
@@ -311,9 +335,9 @@ def _refuse_dangling_refs(schema: Mapping[str, Any]) -> None:
     while pending:
         node = pending.pop()
         if isinstance(node, Mapping):
-            ref = node.get("$ref")
-            if isinstance(ref, str):
-                _must_resolve(schema, ref)
+            for keyword in ("$ref", "$dynamicRef"):
+                if isinstance(ref := node.get(keyword), str):
+                    _must_resolve(schema, ref)
             pending.extend(node.values())
         elif isinstance(node, list):
             pending.extend(node)

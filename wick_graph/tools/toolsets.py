@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -120,7 +120,7 @@ class Toolbox:
 
     A hook's function is called at every step, since its result may depend on the state; each
     returned tool object is adapted once. `beside` has tools that change at run time (of a store or
-    a server); they never replace any of these.
+    a server); they never replace any of these. No hook's tool may have a `fixed` name.
     """
 
     def __init__(
@@ -129,6 +129,7 @@ class Toolbox:
         sources: Sequence[Source],
         beside: Sequence[Beside] = (),
         output: Sequence[Any] = (),
+        fixed: Collection[str] = (),
     ) -> None:
         self.output: Mapping[str, BoundTool] = {made.name: made for made in bind_tools(output)}
         """The output tools; offered here, or added to the request of a model that needs them."""
@@ -136,12 +137,8 @@ class Toolbox:
         self._own = Offered({tool.name: tool for tool in tools})
         self._sources = tuple(sources)
         self._beside = tuple(beside)
+        self._fixed = fixed
         self._bound: dict[int, tuple[Any, BoundTool]] = {}
-
-    @property
-    def offers_output(self) -> bool:
-        """Whether the output is given by a tool."""
-        return bool(self._given)
 
     def offer_output(self) -> None:
         """Offer the output tools, after all others.
@@ -172,6 +169,8 @@ class Toolbox:
             try:
                 for tool in source(state):
                     bound = self._bind(tool)
+                    if bound.name in self._fixed:
+                        raise ConfigError(f"{bound.name} is a handoff; give this tool another name")
                     tools[bound.name] = bound
                     tools.by[bound.name] = hook
             except Exception as error:
