@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import itertools
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ from tests.engine.typed import (
     written,
 )
 from tests.engine.typed_process import BERN, City
+from tests.source import ROOT
+from tests.support import forked
 from tests.support.provider import Provider
 from wick_graph import Agent, BaseHook, Verdict, ai
 from wick_graph.errors import ConfigError, OutputError
@@ -294,9 +295,10 @@ def test_a_repeated_key_builds_the_same_object(door: Door, tmp_path: Path) -> No
 @pytest.mark.parametrize("way", ["tool", "native"])
 def test_a_kill_between_the_reply_and_the_end_asks_no_model(way: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.engine.typed_process", str(tmp_path), way]
-    killed = subprocess.run([*command, "begin"], timeout=120, check=False, capture_output=True)
+    how: Any = {"cwd": ROOT, "timeout": 120, "capture_output": True}
+    killed = forked.run([*command, "begin"], **how)
     assert killed.returncode == -9, killed.stderr
-    done = subprocess.run([*command, "resume"], timeout=120, check=False, capture_output=True)
+    done = forked.run([*command, "resume"], **how)
     assert done.stdout.split() == [b"1", b"City(name='Bern',", b"people=134000)"], done.stderr
 
 
