@@ -100,6 +100,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Load the modules of all tests once, unless it is counted which lines that runs."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if whole and not config.getoption("cov_source", None):
+        from tests.support import workers  # noqa: PLC0415 - xdist may be switched off
+
+        workers.fork()
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """Deal groups out as xdist does, but in a time that does not grow with what has ended."""
     if config.getvalue("dist") != "loadgroup":

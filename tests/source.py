@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -83,21 +83,27 @@ def offered(name: str) -> dict[str, str]:
 
 
 def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+    if not isinstance(node, ast.If):
+        return False
+    test = node.test
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    return name == "TYPE_CHECKING"
 
 
 def walk(node: ast.AST, *, functions: bool = True) -> Iterator[ast.AST]:
     """Walk what runs: without `if TYPE_CHECKING:`, and without functions' bodies if so asked."""
-    yield node
-    children = list(ast.iter_child_nodes(node))
-    if isinstance(node, ast.If) and is_type_checking(node):
-        children = list(node.orelse)
-    elif not functions and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        children = [*node.decorator_list, node.args]
-    elif not functions and isinstance(node, ast.Lambda):
-        children = [node.args]
-    for child in children:
-        yield from walk(child, functions=functions)
+    ahead = [node]
+    while ahead:
+        node = ahead.pop()
+        yield node
+        children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        if isinstance(node, ast.If) and is_type_checking(node):
+            children = node.orelse
+        elif not functions and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            children = [*node.decorator_list, node.args]
+        elif not functions and isinstance(node, ast.Lambda):
+            children = [node.args]
+        ahead += reversed([*children])
 
 
 @cache

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import itertools
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,8 @@ from tests.engine.typed import (
     written,
 )
 from tests.engine.typed_process import BERN, City
+from tests.source import ROOT
+from tests.support import forked
 from tests.support.provider import Call, Provider, Reply
 from wick_graph import Agent, BaseHook, Verdict, ai
 from wick_graph.debug import DebugSession
@@ -352,9 +353,10 @@ def test_a_kill_between_the_reply_and_the_end_asks_no_model(
     if database == "postgres":
         url = request.getfixturevalue("postgres_url")
     command = [sys.executable, "-m", "tests.engine.typed_process", str(tmp_path), url, way]
-    killed = subprocess.run([*command, "begin"], timeout=120, check=False, capture_output=True)
+    how: Any = {"cwd": ROOT, "timeout": 120, "capture_output": True}
+    killed = forked.run([*command, "begin"], **how)
     assert killed.returncode == -9, killed.stderr
-    done = subprocess.run([*command, "resume"], timeout=120, check=False, capture_output=True)
+    done = forked.run([*command, "resume"], **how)
     assert done.stdout.split() == [b"1", b"City(name='Bern',", b"people=134000)"], done.stderr
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import forked
 from wick_graph import Agent
 from wick_graph.backends import Root
 from wick_graph.errors import ConfigError, ToolError
@@ -134,7 +135,7 @@ def test_notes_of_two_processes_are_all_kept(store: MemoryStore) -> None:
         "for n in range(10): store.append_today(f'{sys.argv[2]} {n}')\n"
     )
     both = [
-        subprocess.Popen(
+        forked.Popen(
             [sys.executable, "-c", code, str(store.folder), name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -470,7 +471,7 @@ def test_a_killed_append_is_noted_once(tmp_path: Path) -> None:
         "with Agent(model=model, tools=tools, store=store) as agent:\n"
         "    agent.invoke({'messages': [('user', '?')], 'origin': origin}, thread_id='t')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = forked.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 9, done.stderr
     file = tmp_path / "memory/202603/20260310.md"
     assert file.read_text() == "# 2026-03-10\n\nonce"

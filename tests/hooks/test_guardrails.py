@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 
 from tests.engine.support import async_door, roles, sync_door, wild
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph import Agent, BaseHook, SqlSaver, ToolContext, tool
 from wick_graph.debug import DebugSession
 from wick_graph.errors import ConfigError
@@ -147,7 +147,7 @@ agent = Agent("a", ScriptedModel(["One."]), hooks=hooks, store={url!r})
 agent.invoke("First.", thread_id="t")
 agent.invoke("Tell 4711.", thread_id="t")
 """
-    died = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=120)
+    died = forked.run([sys.executable, "-c", program], cwd=ROOT, timeout=120)
     assert died.returncode == 9
     with agent_of("One.", "Two.", hooks=[InputGuardrail(has_secret)], store=url) as agent:
         assert agent.resume("t").stopped_because == "guardrail"

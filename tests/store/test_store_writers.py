@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
+from tests.source import ROOT
 from tests.store.store_graphs import agent, config, looping_graph
 from tests.store.test_store_sharing import Line
+from tests.support import forked
 from wick_graph.errors import ThreadBusyError
 from wick_graph.store import SqlSaver
 
@@ -75,18 +79,17 @@ def test_a_clock_that_goes_back_does_not_stop_a_run(saver: SqlSaver) -> None:
     assert line.get() == {"log": ["after"]}
 
 
-def _turns(url: str, name: str, start: Any, done: Any) -> None:
-    start.wait()
-    acknowledged: list[str] = []
-    try:
-        _take_turns(url, name, acknowledged)
-    except BaseException as error:
-        done.put(repr(error))
-        raise
-    done.put(acknowledged)
+STARTED = """\
+import json, sys
+from tests.store.test_store_writers import take_turns
+print("ready", flush=True)
+sys.stdin.read()
+print(json.dumps(take_turns(*sys.argv[1:])))
+"""
 
 
-def _take_turns(url: str, name: str, acknowledged: list[str]) -> None:
+def take_turns(url: str, name: str) -> list[str]:
+    acknowledged = []
     with SqlSaver.from_url(url, synchronous="NORMAL") as saver:
         graph = agent(saver, turns=2)
         for n in range(15):
@@ -95,21 +98,26 @@ def _take_turns(url: str, name: str, acknowledged: list[str]) -> None:
             except ThreadBusyError:
                 continue
             acknowledged.append(f"{name}-{n}")
+    return acknowledged
 
 
 @pytest.mark.sisters
 def test_two_processes_on_one_thread_lose_no_turn(url: str) -> None:
-    context = multiprocessing.get_context("spawn")
-    start, done = context.Event(), context.Queue()
-    workers = [context.Process(target=_turns, args=(url, n, start, done)) for n in "ab"]
+    command = [sys.executable, "-c", STARTED, url]
+    pipes: Any = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    workers = [forked.Popen([*command, name], cwd=ROOT, **pipes) for name in "ab"]
     for worker in workers:
-        worker.start()
-    start.set()
-    reports = [done.get(timeout=60) for _ in workers]
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"ready\n"
     for worker in workers:
-        worker.join()
-    assert all(isinstance(report, list) for report in reports), reports
-    acknowledged = {turn for report in reports for turn in report}
+        assert worker.stdin is not None
+        worker.stdin.close()  # both start at once
+    acknowledged = set[str]()
+    for worker in workers:
+        assert worker.stdout is not None
+        with worker.stdout as said:
+            acknowledged |= {*json.loads(said.read())}
+        assert worker.wait(60) == 0
     with SqlSaver.from_url(url) as saver:
         messages = agent(saver).get_state(config()).values["messages"]
     present = [m.id for m in messages if m.type == "human"]

@@ -24,9 +24,9 @@ import termios
 import threading
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 ROOT: Final = Path(__file__).resolve().parents[2]  # `tests.source` loads pytest for it
 LIBRARIES: Final = (
@@ -48,6 +48,11 @@ class Popen(subprocess.Popen[Any]):
 
     _forked = False
 
+    @staticmethod
+    def loaded() -> Loaded:
+        """Return the process that is forked."""
+        return Loaded.get()
+
     def _execute_child(self, *given: Any) -> None:
         args, executable, preexec, _, passed, cwd, env, _, _, shell = given[:10]
         pipes, ids, groups = given[10:16], given[17:21], given[21:]
@@ -60,7 +65,7 @@ class Popen(subprocess.Popen[Any]):
         streams = [own if at == -1 else at for own, at in enumerate((pipes[0], pipes[3], pipes[5]))]
         wanted: dict[str, Any] = {"args": [*map(str, args)], "cwd": str(cwd or Path.cwd())}
         wanted["terminal"] = at_terminal
-        answer = Loaded.get().ask({**wanted, "env": dict(env or os.environ)}, streams)
+        answer = self.loaded().ask({**wanted, "env": dict(env or os.environ)}, streams)
         self._forked, self._child_created, self.pid = True, True, answer
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
@@ -79,7 +84,7 @@ class Popen(subprocess.Popen[Any]):
     def _try_wait(self, flags: int) -> tuple[int, int]:
         if not self._forked:
             return cast("tuple[int, int]", super()._try_wait(flags))  # type: ignore[misc]
-        while (status := Loaded.get().ask({"ended": self.pid})) is None:
+        while (status := self.loaded().ask({"ended": self.pid})) is None:
             if flags & os.WNOHANG:
                 return 0, 0
             time.sleep(_LOOK_SECONDS)
@@ -129,11 +134,12 @@ def _read_by_python(env: Mapping[str, str]) -> dict[str, str]:
 class Loaded:
     """The process that has the libraries, one for each that runs tests; it ends with that."""
 
-    _one: Loaded | None = None
+    _one: Self | None = None
     _making = threading.Lock()
+    code = "from tests.support.forked import serve; serve({})"
 
     @classmethod
-    def get(cls) -> Loaded:
+    def get(cls) -> Self:
         with cls._making:
             if cls._one is None or cls._one._owner != os.getpid():
                 cls._one = cls()
@@ -145,7 +151,7 @@ class Loaded:
         self._socket, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._socket, there):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _REQUEST_BYTES)
-        code = f"from tests.support.forked import serve; serve({there.fileno()})"
+        code = self.code.format(there.fileno())
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         with there:
             self._process = subprocess.Popen(
@@ -159,12 +165,17 @@ class Loaded:
             return json.loads(self._socket.recv(_REQUEST_BYTES))
 
 
-def serve(descriptor: int) -> None:
-    """Fork what is asked for until nobody asks any more; a child returns from here as itself."""
-    gc.disable()  # there is little garbage, and to look for it takes a third of the time
+def load() -> None:
+    """Load what the command needs."""
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):  # of an extra
             __import__(name)
+
+
+def serve(descriptor: int, load: Callable[[], None] = load) -> None:
+    """Fork what is asked for until nobody asks any more; a child returns from here as itself."""
+    gc.disable()  # there is little garbage, and to look for it takes a third of the time
+    load()
     gc.freeze()  # a child that looks through all there is, as each does at its end, would copy it
     gc.enable()
     ended: dict[int, int] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from typing import Any
@@ -23,6 +22,7 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 
+from tests.support import forked
 from tests.testing.scripted_doors import DOORS, ask
 from wick_graph.errors import ConfigError
 from wick_graph.models.scripted.reply import ScriptedCut
@@ -90,7 +90,7 @@ def test_another_process_goes_on_where_this_one_stopped() -> None:
         "thread = messages_from_dict(json.load(sys.stdin))\n"
         f"print(ScriptedModel({SCRIPT!r}).invoke(thread).content)\n"
     )
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-c", program],
         input=json.dumps(messages_to_dict(thread)),
         capture_output=True,
