@@ -23,6 +23,7 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
+from wick_graph.store.warm import Kept
 
 T = TypeVar("T")
 
@@ -302,6 +303,10 @@ class Writer:
 
     lease: Lease | None = None
     policy: CommitPolicy = COMMIT_NOW
+    keeps: str = ""
+    """The channel whose messages the next read may take from what is kept; reset by it."""
+    kept: Kept | None = None
+    """What was kept of it; None if nothing is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -710,6 +715,17 @@ def writer_of(
         return None, COMMIT_NOW
     policy = writer.policy
     return writer.lease, policy if policy.began_from == began_from else COMMIT_NOW
+
+
+def keeper_of(config: Mapping[str, Any]) -> tuple[Writer | None, str]:
+    """Return the run's writer if this is its own read of its thread, and the channel to keep."""
+    asked = langgraph_config.configurable(config)
+    writer = asked.get(langgraph_config.WRITER)
+    if not isinstance(writer, Writer) or not writer.keeps or writer.lease is None:
+        return None, ""
+    channel, writer.keeps = writer.keeps, ""
+    mine = asked.get(langgraph_config.THREAD_ID) == writer.lease.thread_id
+    return (writer if mine and not asked.get(langgraph_config.CHECKPOINT_NS) else None), channel
 
 
 def follows_its_writes(config: Mapping[str, Any]) -> bool:

@@ -187,6 +187,8 @@ class ThreadCache:
     """By digest, the key of a full item."""
     unlearned: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys of lists that were read, with items that are not in `exact` yet."""
+    has_kept: bool = False
+    """The keys of the messages that are kept between runs are among these, or were."""
     step: tuple[Any, Any] | None = None
     """The member of a transaction that wrote last, and its `StepTransaction`."""
     texts_apart: dict[str, bytes] = field(default_factory=dict)
