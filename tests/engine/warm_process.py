@@ -24,7 +24,7 @@ def add(a: int, b: int) -> str:
 def shown(messages: Any) -> list[Any]:
     """Return what a model reads of messages."""
     return [
-        (m.type, m.content, [(c["name"], c["args"]) for c in getattr(m, "tool_calls", ())])
+        (m.type, m.content, [(c["name"], dict(c["args"])) for c in getattr(m, "tool_calls", ())])
         for m in messages
     ]
 
