@@ -227,7 +227,7 @@ class Reader:
     def _lent(self, number: int, kept: Kept) -> MessageList:
         """Return kept messages in a list of its own, which the next `put` recognises."""
         value = MessageList(kept.messages, kept.messages.places)
-        known = Known(None, value, kept.form[1][1:], kept.ids.copy())
+        known = Known(None, value, kept.form[1][1:], set(), kept.ids)
         self.cache.lane(number).remember(known)
         if self.cache.marks is not None:
             self.cache.marks.check(self._codec, value, self._text(number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, TypeVar
@@ -108,6 +108,12 @@ class Known:
     """Start, count, start, count, … of places in the lane."""
     ids: set[int]
     """Ids of the values, and of others: a list that continues another one shares its set."""
+    kept: Set[int] = frozenset()
+    """Ids of further values: those that are kept between runs."""
+
+    def holds_any(self, ids: Set[int]) -> bool:
+        """Return whether any of the values may have one of these ids."""
+        return not (ids.isdisjoint(self.ids) and ids.isdisjoint(self.kept))
 
     def places(self) -> list[int]:
         """Return the place of every element."""
