@@ -304,7 +304,8 @@ def test_a_foreign_graph_gets_its_own(tmp_path: Path) -> None:
         turn(agent, model, url)
         turn(agent, model, url)
         at: Any = {"configurable": {"thread_id": "t"}}
-        builder.compile(checkpointer=saver).invoke({"messages": [("user", "x")]}, at)
+        foreign: Any = builder.compile(checkpointer=saver)
+        foreign.invoke({"messages": [("user", "x")]}, at)
         turn(agent, model, url)
         assert "LEAK" not in repr(model.seen[-1][:8])
 

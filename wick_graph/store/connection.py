@@ -194,7 +194,8 @@ class Strays:
         for ns, checkpoint in [*early]:
             if before is not None and (ns != before[0] or checkpoint >= before[1]):
                 continue
-            if not _erase(db, thread, ns, checkpoint):
+            stray = db.execute(statements.STRAY, (thread, ns, checkpoint)).fetchone()
+            if stray is None or not _erase(db, thread, ns, checkpoint):
                 early.discard((ns, checkpoint))
         if not early:
             self._early.pop(thread, None)

@@ -38,7 +38,7 @@ from wick_graph.store.connection import StoreConnection, Ttl
 from wick_graph.store.dialect import Dialect, Synchronous
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
-from wick_graph.store.leases import Lease, Leases, follows_its_writes, keeper_of
+from wick_graph.store.leases import Lease, Leases, follows_its_writes, is_fresh, keeper_of
 from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.mailbox import Mailbox
 from wick_graph.store.postgres import SCHEMES, postgres
@@ -286,8 +286,10 @@ class SqlSaver(BaseCheckpointSaver[int]):
             StorageError: A row is damaged; the text names the table and the thread.
         """
         self._note_graph(graph_above())
-        thread_id, ns, checkpoint = address_of(config)
+        at = thread_id, ns, checkpoint = address_of(config)
         keeper, channel = keeper_of(config)
+        if is_fresh(config, at):
+            return None
         with self._core.reading(thread_id) as db:
             self._core.deferred.forget_errors(thread_id)
             cache = self._core.thread(db, thread_id)
@@ -404,6 +406,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do `get_tuple` in the store's thread."""
         self._note_graph(graph_above())
+        if is_fresh(config, address_of(config)):
+            return None
         return await self._core.worker.run(self.get_tuple, config)
 
     async def alist(
