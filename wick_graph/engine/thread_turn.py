@@ -338,7 +338,9 @@ def keep_messages(graph: Any, run: Run, config: Any, kwargs: Mapping[str, Any]) 
     """
     asked = kwargs.get("stream_mode") or graph.stream_mode
     modes = {asked} if isinstance(asked, str) else {*asked}
-    if run.writer.lease is None or run.debugger is not None or not modes <= _LENT_MODES:
+    if run.writer.lease is None or run.writer.fresh or run.debugger is not None:
+        return
+    if not modes <= _LENT_MODES:
         return
     whole = merge_configs(ensure_config(), graph.config, config)
     if not get_callback_manager_for_config(whole).handlers:
