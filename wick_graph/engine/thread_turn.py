@@ -324,7 +324,8 @@ def title_of(input: Any) -> str | None:
 
 # --- Messages that are kept between runs: which runs may read them, and how they leave the engine.
 #
-# Nobody outside may change a kept message: the next run would find what no row of the store says.
+# Code outside of the engine may change no kept message: the next run would find the change, and no
+# row of the store has it.
 
 
 _LENT_MODES: Final = frozenset({"values", "updates", "messages", "custom"})
@@ -332,7 +333,7 @@ _LENT_MODES: Final = frozenset({"values", "updates", "messages", "custom"})
 
 
 def keep_messages(graph: Any, run: Run, config: Any, kwargs: Mapping[str, Any]) -> None:
-    """Let LangGraph's loop read kept messages, if nobody outside sees them but through `lent`.
+    """Let LangGraph's loop read kept messages, if they leave the engine through `lent` alone.
 
     Debuggers, callback handlers and other stream modes get what the loop holds.
     """

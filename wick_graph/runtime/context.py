@@ -176,9 +176,9 @@ class Caches:
     sound: list[BaseMessage] = field(default_factory=list)
     """The part in which every call has its answer, and every answer its call."""
     keys: Any = None
-    """The journal's: the part whose key is known."""
+    """The journal's: keys of the requests so far."""
     lends: bool = False
-    """The next run gets the same messages, so nobody outside of the engine may change them."""
+    """The next run gets the same messages, so code outside of the engine may not change them."""
 
     def lent(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Return messages for a model; those that are kept cannot be changed through it."""

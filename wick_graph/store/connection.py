@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from wick_graph import machine
-from wick_graph.constants import THREAD_TTL_SECONDS
+from wick_graph.constants import THREAD_TTL_SECONDS, WARM_BYTES
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import statements, transactions
@@ -27,7 +27,7 @@ from wick_graph.store.schema import checkpoints, clock, threads, writes
 from wick_graph.store.statements import checked, compiled, prepared
 from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
 from wick_graph.store.transactions import Group, Transactions, Worker, closed
-from wick_graph.store.warm import WARM_BYTES, Kept, WarmThreads
+from wick_graph.store.warm import Kept, WarmThreads
 
 # --- The owner of a thread: a process with a unique name, and whether it is alive.
 

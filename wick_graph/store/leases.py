@@ -304,7 +304,7 @@ class Writer:
     lease: Lease | None = None
     policy: CommitPolicy = COMMIT_NOW
     keeps: str = ""
-    """The channel whose messages the next read may take from what is kept; reset by it."""
+    """The channel of messages that the next read may take from what is kept; reset by it."""
     kept: Kept | None = None
     """What was kept of it; None if nothing is."""
     fresh: bool = False

@@ -27,6 +27,7 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
+from wick_graph.constants import WARM_BYTES
 from wick_graph.langgraph_config import Address, address_of
 from wick_graph.store import cleanup, copying
 from wick_graph.store.allowlist import AllowList, graph_above
@@ -46,7 +47,6 @@ from wick_graph.store.row_format import pack_id
 from wick_graph.store.server_rows import ServerRuns, Tokens
 from wick_graph.store.sqlite import Sqlite, path_of
 from wick_graph.store.threads import Sweeper, Threads, sweep
-from wick_graph.store.warm import WARM_BYTES
 
 # --- From a store's URL to its database.
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from langchain_core.messages import BaseMessage
 
+from wick_graph.constants import WARM_BYTES
 from wick_graph.errors import ConfigError
 from wick_graph.store.schema import LANE_BITS
 from wick_graph.types import MessageList
-
-WARM_BYTES: Final = 64 * 1024 * 1024
-"""The most bytes, as encoded, of all messages that a store keeps in memory."""
 
 Sequence_ = list[Any]
 """A sequence's form in one lane: `[kind, [lane, start, count, …]]`."""
@@ -31,7 +29,7 @@ Decoded = tuple[Any, int]
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Kept:
-    """The messages of one thread. Nobody may change them, or get them who might."""
+    """The messages of one thread: only code that changes no message may get them."""
 
     thread: int
     generation: int
