@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
 from tests.engine.warm_process import Adder, act, adding, shown
 from tests.store.encrypted import KEYS
 from wick_graph import Agent, BaseHook, SqlSaver
+from wick_graph.constants import WARM_BYTES
 from wick_graph.errors import ConfigError
+from wick_graph.hooks import SummarizationHook
+from wick_graph.subagents import Subagent, delegation
+from wick_graph.testing import ScriptedModel, calls
 
 WAIT = 120.0
 
@@ -370,3 +374,48 @@ def _calls_of(work: Any) -> int:
     finally:
         sys.setprofile(None)
     return made
+
+
+# --- what agents do to their own threads ---------------------------------------------------------
+
+
+def _summarising(saver: SqlSaver) -> tuple[Agent, Adder]:
+    summaries = ScriptedModel(["what was said"] * 20)
+    return adding(saver, hooks=[SummarizationHook(400, summaries)])
+
+
+def _delegating(saver: SqlSaver) -> tuple[Agent, Adder]:
+    inner, model = adding(saver)
+    outer = ScriptedModel(
+        [calls(("delegate_to_agent", {"agent": "inner", "task": "go"})), "done"] * 6
+    )
+    tool = delegation({"inner": Subagent(inner, "Does it.")})
+    return Agent("outer", outer, tools=[tool], store=saver), model
+
+
+class Removing(BaseHook):
+    """Remove the oldest turn at the beginning of each run."""
+
+    name = "removing"
+
+    def before_agent(self, state: Any, ctx: Any) -> Any:
+        if len(state["messages"]) > 8:
+            return {"messages": [RemoveMessage(id=m.id) for m in state["messages"][:4]]}
+        return None
+
+
+def _removing(saver: SqlSaver) -> tuple[Agent, Adder]:
+    return adding(saver, hooks=[Removing()])
+
+
+@pytest.mark.parametrize("build", [_summarising, _delegating, _removing])
+def test_kept_or_not_models_read_the_same(tmp_path: Path, build: Any) -> None:
+    seen = []
+    for size in (0, WARM_BYTES):
+        with SqlSaver.from_url(f"sqlite:///{tmp_path / f'{size}.db'}", warm_bytes=size) as saver:
+            agent, model = build(saver)
+            results = [agent.invoke(f"hello {n} " * 40, thread_id="t") for n in range(6)]
+            assert kept(saver) == bool(size)
+            seen.append((model.seen, [shown(result.messages) for result in results]))
+    assert seen[0] == seen[1]
+    assert ("what was said" in repr(seen)) == (build is _summarising)
