@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -380,8 +381,8 @@ def _calls_of(work: Any) -> int:
 
 
 def _summarising(saver: SqlSaver) -> tuple[Agent, Adder]:
-    summaries = ScriptedModel(["what was said"] * 20)
-    return adding(saver, hooks=[SummarizationHook(400, summaries)])
+    summaries = FakeListChatModel(responses=["what was said"])
+    return adding(saver, hooks=[SummarizationHook(600, summaries)])
 
 
 def _delegating(saver: SqlSaver) -> tuple[Agent, Adder]:
@@ -414,7 +415,7 @@ def test_kept_or_not_models_read_the_same(tmp_path: Path, build: Any) -> None:
     for size in (0, WARM_BYTES):
         with SqlSaver.from_url(f"sqlite:///{tmp_path / f'{size}.db'}", warm_bytes=size) as saver:
             agent, model = build(saver)
-            results = [agent.invoke(f"hello {n} " * 40, thread_id="t") for n in range(6)]
+            results = [agent.invoke(f"hello {n} " * 100, thread_id="t") for n in range(6)]
             assert kept(saver) == bool(size)
             seen.append((model.seen, [shown(result.messages) for result in results]))
     assert seen[0] == seen[1]
