@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -418,5 +419,6 @@ def test_kept_or_not_models_read_the_same(tmp_path: Path, build: Any) -> None:
             results = [agent.invoke(f"hello {n} " * 100, thread_id="t") for n in range(6)]
             assert kept(saver) == bool(size)
             seen.append((model.seen, [shown(result.messages) for result in results]))
-    assert seen[0] == seen[1]
+    without, kept_too = (re.sub('id="[0-9a-f]+"', "", repr(one)) for one in seen)
+    assert without == kept_too
     assert ("what was said" in repr(seen)) == (build is _summarising)
