@@ -13,6 +13,7 @@ from wick_graph.errors import MessageError, ToolError
 from wick_graph.hooks.onion import apply
 from wick_graph.hooks.protocol import Tripwire
 from wick_graph.messages import ToolCall
+from wick_graph.messages.base import exchanged
 from wick_graph.nodes.route import sent_for
 from wick_graph.runtime.context import NodeContext
 from wick_graph.runtime.tool_ledger import UNKNOWN, leave, recorded
@@ -36,10 +37,14 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
     updates: list[tuple[str, Any]] = [("iteration", 0), ("stop_reason", "")]
     if state.get("output") is not None:
         updates.append(("output", None))
-    for reply, index in dangling(messages):
+    new = messages[_turn_before(messages, ctx.caches.sound) :]
+    calls, lost = [*dangling(new)], [RemoveMessage(m.id) for m in orphans(new) if m.id]
+    for reply, index in calls:
         updates += await _repaired(reply, index, ctx)
-    if lost := [RemoveMessage(m.id) for m in orphans(messages) if m.id]:
+    if lost:
         updates.append(("messages", lost))
+    elif not calls:
+        ctx.caches.sound = list(messages)
     try:
         for layer in ctx.spec.hooks.before_agent:
             _, update = await apply(
@@ -57,6 +62,16 @@ def overlaid(state: Mapping[str, Any], update: Update) -> Mapping[str, Any]:
     """Show a hook the writes of earlier hooks, except messages, which the node adds at its end."""
     visible = {key: value for key, value in update.items() if key != "messages"}
     return {**state, **visible} if visible else state
+
+
+def _turn_before(messages: Sequence[BaseMessage], sound: Sequence[BaseMessage]) -> int:
+    """Return where the turn begins behind which messages are not known to be sound."""
+    at = min([*exchanged(sound, messages)[:1], len(sound), len(messages)])
+    while at > 0:
+        at -= 1
+        if not isinstance(messages[at], ToolMessage):
+            break
+    return at
 
 
 def dangling(messages: Sequence[BaseMessage]) -> Iterator[tuple[AIMessage, int]]:

@@ -316,7 +316,7 @@ async def _offer(sent: _Sent, ctx: NodeContext) -> Directive:
 
 async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:
     try:
-        ctx.run.validator.check(sent.messages)
+        ctx.caches.validator.check(sent.messages)
         reply: Any = await ask(ctx, sent.request, sent.messages, sent.tools)
         if not isinstance(reply, AIMessage):
             raise ModelError(f"{ctx.run.model} gave a {type(reply).__name__}, not an AIMessage")

@@ -26,6 +26,7 @@ PROMISED = [
     pytest.param([c.TRACE_PREVIEW_CHARS], [500], id="K11"),
     pytest.param([c.EVENT_QUEUE_SIZE], [64], id="K12"),
     pytest.param([c.DEFAULT_PORT], [8_000], id="K13"),
+    pytest.param([c.WARM_BYTES], [67_108_864], id="K14"),
 ]
 
 

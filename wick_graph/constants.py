@@ -58,6 +58,9 @@ THREAD_TTL_SECONDS: Final = 3_600
 
 SWEEP_INTERVAL_SECONDS: Final = 300
 
+WARM_BYTES: Final = 64 * 1024 * 1024
+"""Bytes, as encoded, of all messages that a store keeps in memory between the runs of threads."""
+
 RUN_KNOWN_SECONDS: Final = 86_400
 """How long a server remembers an ended run after the run's last checkpoint was pruned."""
 

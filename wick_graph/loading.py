@@ -113,7 +113,11 @@ class Agents(Mapping[str, Agent]):
             file = self.config
             ttl = file.additions.ttl or "1h"
             self._saver = SqlSaver.from_url(
-                file.store_url, ttl=ttl, tenant=self.tenant, keys=file.keys_source
+                file.store_url,
+                ttl=ttl,
+                tenant=self.tenant,
+                keys=file.keys_source,
+                warm_bytes=file.store_warm_bytes,
             )
         return self._saver
 

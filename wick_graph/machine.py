@@ -7,6 +7,7 @@ what it can. Nothing fails at import: what cannot work is refused where it is us
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import signal
 import socket
@@ -127,10 +128,16 @@ _files: Final[list[int]] = []
 
 def boot() -> str:
     """Identify this boot of the machine, the same in all containers; elsewhere the machine."""
+    return _boot_id() or f"on {socket.gethostname()}"
+
+
+@functools.cache
+def _boot_id() -> str:
+    """Return the system's own name of this boot, which no process outlives; empty without one."""
     if _KNOWS_STARTS:
         with suppress(OSError):
             return _BOOT.read_text(encoding="ascii").strip()
-    return f"on {socket.gethostname()}"
+    return ""
 
 
 def processes() -> str:

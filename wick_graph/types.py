@@ -1,9 +1,10 @@
-"""Types of ids and closed sets of words; imports nothing of wick_graph."""
+"""Types of ids, closed sets of words and lists of messages; imports nothing of wick_graph."""
 
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NewType
+from collections.abc import Iterable
+from typing import Any, Final, Literal, NewType
 
 ThreadId = NewType("ThreadId", str)
 """A conversation: `th_` and 16 hex digits if the engine makes the id, else the caller's own."""
@@ -35,3 +36,44 @@ Phase = Literal[
 
 THREAD_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 """What a caller may choose as a thread id (matched in full)."""
+
+
+class MessageList(list[Any]):
+    """A list of messages with an index of their ids.
+
+    Lists that grew from one another share one index. Each trusts it only if the message at the
+    indexed position has that id, so an entry of another branch does no harm.
+    """
+
+    __slots__ = ("places",)
+
+    places: dict[str, int]
+    """Position of each id, in this list or on another branch."""
+
+    def __init__(self, messages: Iterable[Any] = (), places: dict[str, int] | None = None):
+        super().__init__(messages)
+        self.places = {} if places is None else places
+        if places is None:
+            self.reindex()
+
+    def reindex(self) -> None:
+        """Give this list an index of its own."""
+        self.places = {m.id: i for i, m in enumerate(self)}
+
+    def find(self, message_id: str) -> int | None:
+        """Return the position of a message, or None."""
+        at = self.places.get(message_id)
+        if at is not None and at < len(self) and self[at].id == message_id:
+            return at
+        return None
+
+    def push(self, message: Any) -> None:
+        """Append a message that is not in the list."""
+        at, message_id = len(self), message.id
+        if self.places.setdefault(message_id, at) != at:
+            self.reindex()  # another branch has this id at another position: use an own index
+            self.places[message_id] = at
+        self.append(message)
+
+    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
+        return list, (list(self),)

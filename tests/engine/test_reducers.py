@@ -17,7 +17,8 @@ from langchain_core.messages import (
 )
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 
-from wick_graph.core.state import MessageList, add_numbers, last, merge, reduce_messages
+from wick_graph.core.state import add_numbers, last, merge, reduce_messages
+from wick_graph.types import MessageList
 
 
 def asking(*ids: str, id: str = "ai") -> AIMessage:

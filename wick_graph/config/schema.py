@@ -88,6 +88,7 @@ from wick_graph.constants import (
     MAX_ITERATIONS,
     OUTPUT_RETRIES,
     THREAD_TTL_SECONDS,
+    WARM_BYTES,
 )
 from wick_graph.errors import ConfigError, did_you_mean
 
@@ -519,6 +520,8 @@ class AgentsFile(Block):
     """Database URL as written; `store_url` is the one to open."""
     store_keys: Annotated[Text, AfterValidator(check_keys)] | None = None
     """Where the store's encryption keys are: `file:PATH`, or `env:NAME`."""
+    store_warm_bytes: Annotated[int, Field(ge=0)] = WARM_BYTES
+    """Bytes, as encoded, of the messages that the store keeps in memory between runs; 0 is none."""
     long_term: LongTermConfig | None = None
     """The long-term store; without it, agents have none."""
     callbacks: CallbacksConfig = Field(default_factory=CallbacksConfig)
@@ -765,7 +768,8 @@ def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
         "description": defaults.get("description", ""),
     }
     of_file = {
-        key: file["properties"][key] for key in ("store", "store_keys", "long_term", "limits")
+        key: file["properties"][key]
+        for key in ("store", "store_keys", "store_warm_bytes", "long_term", "limits")
     }
     single = {**agent, "properties": {**agent["properties"], **of_file}}
     single["description"] = "One agent that is a whole file."

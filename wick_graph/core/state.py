@@ -42,6 +42,7 @@ from wick_graph.messages.base import dated, owned
 from wick_graph.messages.content import is_deep, is_unicode, text_of
 from wick_graph.messages.lowering import lower
 from wick_graph.messages.validation import listed, validate
+from wick_graph.types import MessageList
 
 # --- Reducers of the state's channels: pure functions, each O(new).
 #
@@ -103,47 +104,6 @@ def folding(
         return out
 
     return fold
-
-
-class MessageList(list[BaseMessage]):
-    """A list of messages with an index of their ids.
-
-    Lists that grew from one another share one index. Each trusts it only if the message at the
-    indexed position has that id, so an entry of another branch does no harm.
-    """
-
-    __slots__ = ("places",)
-
-    places: dict[str, int]
-    """Position of each id, in this list or on another branch."""
-
-    def __init__(self, messages: Sequence[BaseMessage] = (), places: dict[str, int] | None = None):
-        super().__init__(messages)
-        self.places = {} if places is None else places
-        if places is None:
-            self.reindex()
-
-    def reindex(self) -> None:
-        """Give this list an index of its own."""
-        self.places = {cast(str, m.id): i for i, m in enumerate(self)}
-
-    def find(self, message_id: str) -> int | None:
-        """Return the position of a message, or None."""
-        at = self.places.get(message_id)
-        if at is not None and at < len(self) and self[at].id == message_id:
-            return at
-        return None
-
-    def push(self, message: BaseMessage) -> None:
-        """Append a message that is not in the list."""
-        at, message_id = len(self), cast(str, message.id)
-        if self.places.setdefault(message_id, at) != at:
-            self.reindex()  # another branch has this id at another position: use an own index
-            self.places[message_id] = at
-        self.append(message)
-
-    def __reduce__(self) -> tuple[type, tuple[list[BaseMessage]]]:
-        return list, (list(self),)
 
 
 def reduce_messages(left: Any, right: Any) -> MessageList:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import closing
 from importlib import import_module
 from typing import Annotated, Any, Self
 
@@ -20,6 +21,7 @@ from wick_graph.core.state import AgentInput, AgentOutput, AgentState, folding
 from wick_graph.engine import lifecycle
 from wick_graph.engine.answers import with_records
 from wick_graph.engine.node_runner import Node, Router, untrace
+from wick_graph.engine.thread_turn import keep_messages, lent
 from wick_graph.errors import ConfigError, WickError
 from wick_graph.nodes.before_agent import before_agent
 from wick_graph.nodes.model import model
@@ -157,7 +159,10 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
             if call.previous is not None:
                 yield from call.previous.chunks(call.kwargs)
             else:
-                yield from self._chunks(call)
+                self._keep(call)
+                with closing(self._chunks(call)) as chunks:
+                    for chunk in chunks:
+                        yield chunk if call.run.writer.kept is None else lent(chunk)
         except BaseException as error:
             problem = run_to_end(lifecycle.fail_run(call, SYNC_BRIDGE, error))
             if problem is error:
@@ -180,8 +185,9 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
                 for chunk in call.previous.chunks(call.kwargs):
                     yield chunk
             else:
+                self._keep(call)
                 async for chunk in self._achunks(call):
-                    yield chunk
+                    yield chunk if call.run.writer.kept is None else lent(chunk)
         except BaseException as error:
             problem = await lifecycle.fail_run(call, ASYNC_BRIDGE, error)
             if problem is error:
@@ -191,7 +197,10 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
         else:
             await lifecycle.finish_run(call, ASYNC_BRIDGE)
 
-    def _chunks(self, call: lifecycle.RunCall) -> Iterator[Any]:
+    def _keep(self, call: lifecycle.RunCall) -> None:
+        """Let the run read messages that are kept between runs; the state of a guest is its own."""
+
+    def _chunks(self, call: lifecycle.RunCall) -> Generator[Any, None, None]:
         """Run LangGraph's loop."""
         run: Any = super().stream
         return run(call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # one of its overloads
@@ -204,6 +213,9 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
 
 class AgentGraph(RunGraph):
     """The graph of an agent."""
+
+    def _keep(self, call: lifecycle.RunCall) -> None:
+        keep_messages(self, call.run, call.config, call.kwargs)
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
         """Update as LangGraph does; keep the records beside the thread's head."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping
 from contextlib import aclosing, closing, contextmanager
 from copy import copy
 from dataclasses import replace
@@ -177,9 +177,9 @@ class GuestGraph(RunGraph):
         made.spec, made.ttl, made.name = spec, ttl, spec.name
         return made  # type: ignore[no-any-return]  # it is of this class
 
-    def _chunks(self, call: RunCall) -> Iterator[Any]:
+    def _chunks(self, call: RunCall) -> Generator[Any, None, None]:
         observer, call = _begun(call)
-        with _named_errors(call), closing(super()._chunks(call)) as chunks:  # type: ignore[type-var]  # a generator
+        with _named_errors(call), closing(super()._chunks(call)) as chunks:
             for chunk in chunks:
                 observer.step(chunk)
                 yield chunk

@@ -27,7 +27,15 @@ from typing_extensions import TypedDict
 from wick_graph import langgraph_config
 from wick_graph.constants import MAX_CONCURRENCY
 from wick_graph.core.bridge import Bridge
-from wick_graph.core.moments import DEBUGGER, NULL_LISTENER, Listener, Listeners, Moment, notify
+from wick_graph.core.moments import (
+    DEBUGGER,
+    NULL_LISTENER,
+    JournalOptions,
+    Listener,
+    Listeners,
+    Moment,
+    notify,
+)
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.state import read_input
 from wick_graph.core.stopping import CURRENT, LOST, PART, WATCH, alarm
@@ -55,7 +63,7 @@ from wick_graph.errors import (
     ThreadNotFoundError,
 )
 from wick_graph.journal.encode import MutationGuard
-from wick_graph.journal.run_start import Begun, Mode, about, start
+from wick_graph.journal.run_start import Begun, Mode, Opening, about, look, start
 from wick_graph.runtime.context import AgentSpec, EngineStore, Run
 from wick_graph.store import ThreadInfo
 from wick_graph.store.leases import MAX_CHARGES, Asking
@@ -188,6 +196,8 @@ class RunCall:
     """The run leaves the thread unchanged."""
     unfinished: bool | None = None
     """The thread's last step has results that no checkpoint holds; None if not yet known."""
+    journal: Opening | None = None
+    """The thread's journal before this run; None without one."""
     undo: ExitStack = field(default_factory=ExitStack, repr=False)
     """Callbacks that run when the run is closed."""
 
@@ -403,8 +413,12 @@ def begin_thread(call: RunCall, store: EngineStore) -> None:
     )
     run.ledger = store.ledger(lease)
     run.waited = call.before is not None and call.before.status == "waiting"
-    if call.is_new_input and call.before is not None:
+    run.writer.fresh = call.before is None or not call.before.steps
+    if call.is_new_input and not run.writer.fresh:
         call.unfinished = threads.has_writes(thread, "messages")
+    if _options(call).level != "off":
+        at = langgraph_config.configurable(call.config).get(langgraph_config.CHECKPOINT_ID)
+        call.journal = look(store.journal_rows(thread), lease.thread, at)
 
 
 def refuse_poisoned(call: RunCall) -> None:
@@ -525,6 +539,8 @@ async def close_run(call: RunCall, bridge: Bridge, error: BaseException | None) 
     status = thread_status(call, error)
     # A run that ended by itself clears its charges; a cancelled one proves nothing.
     charges = lease.charges if call.poisoned or run.stopped == "cancelled" else 0
+    if run.caches is not None:
+        run.caches.leave(run)
     threads.note_end(lease, **status)
     if (refused := await give_back(leases, lease, charges, bridge)) is not None:
         run.stopped = "failed"
@@ -715,8 +731,7 @@ def _used(messages: Sequence[BaseMessage]) -> Usage:
 def _version_of(spec: AgentSpec) -> str:
     """Return the version stamp: engine version, agent hash, code hash."""
     known = about(spec)
-    engine = known["versions"].get("wick-graph") or "unknown"
-    return f"{engine} {known['graph']} {known['code']}"
+    return f"{known['versions'].get('wick-graph') or 'unknown'} {known['graph']} {known['code']}"
 
 
 async def warn_if_version_changed(call: RunCall, bridge: Bridge) -> None:
@@ -750,27 +765,16 @@ async def warn_if_version_changed(call: RunCall, bridge: Bridge) -> None:
 
 async def start_journal(call: RunCall, bridge: Bridge) -> None:
     """Start the run's journal, and notify the listener of the run's start."""
-    run, spec, store = call.run, call.spec, call.store
-    lease, options = run.writer.lease, spec.journal
-    if run.debugger is not None and options.level == "off":
-        options = replace(options, level="steps")
-    if store is not None and lease is not None and options.level != "off":
-        rows = store.journal_rows(lease.thread_id)
+    run, spec, lease = call.run, call.spec, call.run.writer.lease
+    if call.journal is not None and lease is not None:
         begun = Begun(
             run_id=run.run_id,
             mode=_mode(call),
-            checkpoint_id=langgraph_config.configurable(call.config).get(
-                langgraph_config.CHECKPOINT_ID
-            ),
             about=about(spec),
             model=spec.model.model,
             guard=MutationGuard.of(spec.hooks),
         )
-
-        def work() -> None:
-            run.journal = start(rows, lease, begun, options)
-
-        await bridge.call(work, lambda: rows.run_in_store(work))
+        run.journal = start(call.journal, lease, begun, _options(call))
         lease.before_commit = run.journal.along
     recorder: Listener = NULL_LISTENER if run.journal is None else run.journal
     if run.debugger is not None:
@@ -780,6 +784,14 @@ async def start_journal(call: RunCall, bridge: Bridge) -> None:
         return
     data = {"input": call.input, "thread_id": run.thread_id, "run_id": run.run_id}
     await notify(run.listener, Moment("run", "enter", spec.name, data))
+
+
+def _options(call: RunCall) -> JournalOptions:
+    """Return the settings of the run's journal; a debugger needs one."""
+    options = call.spec.journal
+    if call.run.debugger is not None and options.level == "off":
+        return replace(options, level="steps")
+    return options
 
 
 def _mode(call: RunCall) -> Mode:

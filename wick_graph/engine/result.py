@@ -14,6 +14,7 @@ from langgraph.types import Interrupt
 from wick_graph.core.usage import Cost, Usage
 from wick_graph.errors import ConfigError, OutputError
 from wick_graph.messages import to_wick
+from wick_graph.messages.base import Lent
 from wick_graph.models.structured import Output, OutputT
 from wick_graph.runtime.context import Run
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
@@ -105,7 +106,9 @@ def result_of(
     values: Mapping[str, Any], run: Run, thread_id: str, model: str, output: Output | None = None
 ) -> Result[Any]:
     """Make a result from the graph's final values and the run."""
-    messages = list(values.get("messages") or ())
+    messages = values.get("messages") or []
+    if type(messages) is not Lent:  # one is this caller's own already
+        messages = list(messages)
     last = messages[-1] if messages else None
     counted = values.get("cost")
     answered = isinstance(last, AIMessage) and not last.tool_calls and run.stopped != "empty"

@@ -10,22 +10,29 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
+from langchain_core.runnables.config import (
+    ensure_config,
+    get_callback_manager_for_config,
+    merge_configs,
+)
 
 from wick_graph.core.bridge import Bridge
 from wick_graph.core.stopping import LOST
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError
 from wick_graph.messages import text_of
+from wick_graph.messages.base import Lent
 from wick_graph.runtime.context import EngineStore, Run
 from wick_graph.store.leases import PLACE, Asking, Lease, Leases, Suspected, Waiting
 from wick_graph.store.saver import SqlSaver
 from wick_graph.store.threads import ThreadInfo
+from wick_graph.types import MessageList
 
 _TITLE_CHARS: Final = 80
 
@@ -313,3 +320,43 @@ def title_of(input: Any) -> str | None:
         if line:
             return line if len(line) <= _TITLE_CHARS else f"{line[: _TITLE_CHARS - 1]}…"
     return None
+
+
+# --- Messages that are kept between runs: which runs may read them, and how they leave the engine.
+#
+# Code outside of the engine may change no kept message: the next run would find the change, and no
+# row of the store has it.
+
+
+_LENT_MODES: Final = frozenset({"values", "updates", "messages", "custom"})
+"""Stream modes that show nothing of the thread's older messages, or that `lent` takes care of."""
+
+
+def keep_messages(graph: Any, run: Run, config: Any, kwargs: Mapping[str, Any]) -> None:
+    """Let LangGraph's loop read kept messages, if they leave the engine through `lent` alone.
+
+    Debuggers, callback handlers and other stream modes get what the loop holds.
+    """
+    asked = kwargs.get("stream_mode") or graph.stream_mode
+    modes = {asked} if isinstance(asked, str) else {*asked}
+    if run.writer.lease is None or run.writer.fresh or run.debugger is not None:
+        return
+    if not modes <= _LENT_MODES:
+        return
+    whole = merge_configs(ensure_config(), graph.config, config)
+    if not get_callback_manager_for_config(whole).handlers:
+        run.writer.keeps = "messages"
+
+
+def lent(chunk: Any) -> Any:
+    """Return what a stream yields, with lists of messages that the reader may change."""
+    if type(chunk) is MessageList:
+        return Lent(chunk)
+    if type(chunk) is tuple and type(chunk[-2]) is str and chunk[-2] == "values":
+        return (*chunk[:-1], lent(chunk[-1]))
+    if type(chunk) is dict:
+        if chunk.get("type") == "values" and type(chunk.get("data")) is dict:
+            return {**chunk, "data": lent(chunk["data"])}
+        if type(held := chunk.get("messages")) is MessageList:
+            return {**chunk, "messages": Lent(held)}
+    return chunk

@@ -304,7 +304,7 @@ class FieldEncoder:
         self.hooks = {name: at for at, name in enumerate(hooks)}
         self.names = names or {}
         """The usual name of each kind's moments."""
-        self._keys = Fingerprint(secret)
+        self.keys = Fingerprint(secret)
         self._head: tuple[Any, ...] = ()
         self._head_ref = b""
         self._digests = b"", b""
@@ -448,7 +448,7 @@ class FieldEncoder:
         data, request = moment.data, moment.data["request"]
         self._asked_by = "" if moment.place is None else moment.place.task
         head = self._head_of(request, data["tools"], data["brought"])
-        key = self._keys.key(data["messages"], *self._digests)
+        key = self.keys.key(data["messages"], *self._digests)
         made = segments(request, self.values)
         fields: Fields = {"k": key, "h": head, "n": len(thread_of(request))}
         if made != fields["n"]:

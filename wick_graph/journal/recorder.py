@@ -251,6 +251,13 @@ class JournalListener:
         """The number of the last moment."""
         return self._last
 
+    def continue_keys(self, last: Any) -> Any:
+        """Compute the keys of requests on from those of the thread's last run, if there are any."""
+        encoder = self._writer.encoder
+        if last is not None and last.continues(encoder.keys):
+            encoder.keys = last
+        return encoder.keys
+
     def row(self) -> RunRow:
         """Return the run's row as it will be written."""
         return replace(self._run, body=ormsgpack.packb(self._about))

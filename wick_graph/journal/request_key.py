@@ -78,6 +78,10 @@ class Fingerprint:
         self._chain: list[bytes] = []
         self._system: tuple[Any, bytes] = None, _NONE
 
+    def continues(self, other: Fingerprint) -> bool:
+        """Return whether this computes the same keys as another one."""
+        return self._secret == other._secret
+
     def key(self, messages: Sequence[BaseMessage], tools: bytes, settings: bytes) -> bytes:
         """Return the key of a request from the digests of its tools and settings."""
         system = _NONE

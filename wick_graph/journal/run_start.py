@@ -128,25 +128,29 @@ class Begun:
 
     run_id: str
     mode: Mode
-    checkpoint_id: str | None
-    """The checkpoint from which the caller wants to continue."""
     about: dict[str, Any]
     model: Any
     guard: MutationGuard | None = None
     started_ns: int = field(default_factory=time.monotonic_ns)
 
 
-def start(
-    rows: JournalRows, lease: Lease, begun: Begun, options: JournalOptions
-) -> JournalListener:
-    """Start a run's journal; nothing is written yet.
+def look(rows: JournalRows, thread: int, checkpoint_id: str | None) -> Opening:
+    """Read the state of a thread's journal, in the transaction that takes its lease.
+
+    `checkpoint_id` is the checkpoint from which the caller wants to continue.
 
     Raises:
         StorageError: The database fails. A damaged journal raises nothing.
     """
-    with rows.reading() as db:
-        opened = _Opening(rows, db, lease.thread)
-        opened.look(begun.checkpoint_id)
+    with rows.joining() as db:
+        opened = Opening(rows, db, thread)
+        opened.look(checkpoint_id)
+    return opened
+
+
+def start(opened: Opening, lease: Lease, begun: Begun, options: JournalOptions) -> JournalListener:
+    """Start a run's journal; nothing is written yet."""
+    rows = opened.rows
     secret = opened.secret or secrets.token_bytes(_KEY_BYTES)
     mask = Mask(secret, known_secrets(begun.model), options.redact)
     values = ValueStore(rows.codec, mask, secret if rows.is_encrypted else b"")
@@ -187,11 +191,11 @@ def start(
     )
 
 
-class _Opening:
+class Opening:
     """State of a thread's journal before a run."""
 
     def __init__(self, rows: JournalRows, db: Database, thread: int) -> None:
-        self._rows, self._db, self._thread = rows, db, thread
+        self.rows, self._db, self._thread = rows, db, thread
         self.last = rows.last(db, thread)
         self.secret = self._secret()
         self.number, self.branch = 1, 0
@@ -201,14 +205,14 @@ class _Opening:
 
     def look(self, checkpoint_id: str | None) -> None:
         """Read the previous run, and find where this one continues."""
-        before = self._rows.last_run(self._db, self._thread)
+        before = self.rows.last_run(self._db, self._thread)
         if before is None:
             return
         self.number, self.branch = before.number + 1, before.branch
         body = body_of(before)
         self.counters = BranchCounters(body.get("steps", 0), dict(body.get("visits") or {}))
         if before.status == "running" or not body:
-            unfinished = follow_run(self._rows, self._db, self._thread, before, self.last)
+            unfinished = follow_run(self.rows, self._db, self._thread, before, self.last)
             self.counters = BranchCounters(unfinished.steps, dict(unfinished.visits))
             if before.status == "running":
                 self._close(before, unfinished)
@@ -219,7 +223,7 @@ class _Opening:
 
     def _secret(self) -> bytes | None:
         try:
-            return self._rows.secret(self._db, self._thread)
+            return self.rows.secret(self._db, self._thread)
         except StorageError:
             return secrets.token_bytes(
                 _KEY_BYTES
@@ -238,7 +242,7 @@ class _Opening:
 
     def _fork(self, before: RunRow, asked: bytes | None) -> bytes | None:
         """Return the checkpoint at which this run forks off the last one; None if it does not."""
-        reached = self._rows.last_of_run(self._db, self._thread, before.run)
+        reached = self.rows.last_of_run(self._db, self._thread, before.run)
         at = asked or self.base
         self.base = at
         for _ in range(_FAR):
@@ -246,15 +250,15 @@ class _Opening:
                 return None
             if at < reached:  # ids are ordered by time: this is before the end
                 return at
-            at = self._rows.parent_of(self._db, self._thread, at)
+            at = self.rows.parent_of(self._db, self._thread, at)
         return None
 
     def _branch_off(self, checkpoint: bytes) -> None:
         """Start a new branch, with the counters at its beginning."""
-        rows = self._rows.run_rows(self._db, self._thread)
+        rows = self.rows.run_rows(self._db, self._thread)
         self.branch = max(row.branch for row in rows) + 1
         unfinished = UnfinishedRun()
-        for page in self._rows.pages_back(self._db, self._thread, self.last):
+        for page in self.rows.pages_back(self._db, self._thread, self.last):
             content = content_of(page)
             if content is not None:
                 unfinished.count(place for place in content.places if place[2] < checkpoint)

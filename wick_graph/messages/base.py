@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import compress, count
 from operator import is_not
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, SupportsIndex, TypeVar
 from uuid import uuid4
 
 from langchain_core.messages import (
@@ -191,6 +191,90 @@ def owned(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:  # whatever a foreign class raises; no store could keep it either
         return value
+
+
+class Lent(list[M]):
+    """A list of messages for code that may change it: who asks for a message gets a copy of it.
+
+    Each copy is made once, when it is first asked for, so a long history costs what is read of it.
+    Code in C that reads a list past its methods sees the messages themselves.
+    """
+
+    __slots__ = ("_lent",)
+
+    def __init__(self, messages: Iterable[M] = ()) -> None:
+        super().__init__(messages)
+        self._lent: bytearray | None = bytearray(b"\1") * len(self)
+        """By position, whether the message is still another's; None if none is."""
+
+    def _own(self) -> Self:
+        """Copy all messages that are not copied yet."""
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            for at in compress(count(), lent):
+                super().__setitem__(at, private(super().__getitem__(at)))
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        if self._lent is not None:
+            if isinstance(index, slice):
+                for at in range(*index.indices(len(self))):
+                    self[at]
+            else:
+                at = index.__index__()
+                at += len(self) if at < 0 else 0
+                if 0 <= at < len(self) and self._lent[at]:
+                    self._lent[at] = 0
+                    super().__setitem__(at, private(super().__getitem__(at)))
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[M]:
+        return super().__iter__() if self._lent is None else self._each()
+
+    def _each(self) -> Iterator[M]:
+        at = 0
+        while at < len(self):
+            yield self[at]
+            at += 1
+
+    def __reversed__(self) -> Iterator[M]:
+        return iter([self[at] for at in range(len(self) - 1, -1, -1)])
+
+    def __add__(self, other: Any) -> Any:
+        return list(self._own()) + list(other) if isinstance(other, list) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return list(other) + list(self._own()) if isinstance(other, list) else NotImplemented
+
+    def __mul__(self, times: SupportsIndex) -> list[M]:
+        return list(self._own()) * times
+
+    __rmul__ = __mul__
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return list, (list(self._own()),)
+
+    def copy(self) -> list[M]:
+        """Return a plain list of the copies."""
+        return list(self._own())
+
+
+def _owning(name: str) -> Any:
+    change = getattr(list, name)
+
+    def method(self: Lent[Any], *args: Any, **kwargs: Any) -> Any:
+        return change(self._own(), *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = change.__doc__
+    return method
+
+
+for _name in (
+    *("__setitem__", "__delitem__", "__iadd__", "__imul__", "append", "extend", "insert"),
+    *("pop", "remove", "clear", "sort", "reverse"),
+):
+    setattr(Lent, _name, _owning(_name))  # what changes the list needs its own messages first
 
 
 def metadata_of(message: BaseMessage) -> dict[str, Any]:

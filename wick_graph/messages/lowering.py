@@ -155,12 +155,17 @@ class Portable:
         return self._rewound(replaced[0] if replaced else known)
 
     def _rewound(self, at: int) -> bool:
-        """Forget the end of the chain, if it holds no reply and no answer."""
-        mark = self._marks[at]
-        if mark is None or any(isinstance(m, AIMessage | ToolMessage) for m in self._seen[at:]):
+        """Forget the end of the chain, from the turn on that holds a position."""
+        while at and self._marks[at] is None:
+            at -= 1
+        if (mark := self._marks[at]) is None:
             return False
+        for message in self._seen[at:]:
+            for call_id in _asked(message) if isinstance(message, AIMessage) else ():
+                self._uses[call_id] -= 1
         size, self._same = mark
         del self._out[size:], self._seen[at:], self._marks[at:]
+        self._open = {}
         return True
 
     def _take(self, message: BaseMessage) -> None:
@@ -200,8 +205,7 @@ class Portable:
 
     def _reply(self, message: AIMessage) -> AIMessage | None:
         content = _called(_blocks(message.content), message)
-        asked = [*message.tool_calls, *map(_without_arguments, message.invalid_tool_calls)]
-        calls = list({c["id"]: c for c in reversed(asked) if c["id"] and c["name"]}.values())[::-1]
+        calls = list(_asked(message).values())[::-1]
         if not calls and not _says(content):
             return None
         made: list[ToolCall] = []
@@ -232,6 +236,12 @@ class Portable:
             return call_id
         seed = f"{uses} {call_id}".encode("utf-8", "replace")
         return f"call_{hashlib.blake2b(seed, digest_size=12).hexdigest()}"
+
+
+def _asked(message: AIMessage) -> dict[str, ToolCall]:
+    """Return the calls of a reply that can be answered, by their ids, the last first."""
+    asked = [*message.tool_calls, *map(_without_arguments, message.invalid_tool_calls)]
+    return {c["id"]: c for c in reversed(asked) if c["id"] and c["name"]}
 
 
 def _first_other(messages: list[BaseMessage]) -> int:
@@ -443,7 +453,7 @@ class Lowering:
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Return the chain that a model reads in place of this one."""
-        if not self._continues(messages):
+        if not self._continues(messages) and not self._shortened(messages):
             self._forget()
         new = messages[len(self._seen) :]
         bare = list(map(without_own_name, new))
@@ -491,6 +501,15 @@ class Lowering:
             return False
         for index in replaced:
             self._seen[index] = self._out[index] = messages[index]
+        return True
+
+    def _shortened(self, messages: list[BaseMessage]) -> bool:
+        """Forget the end that the list does not have; only what needed no notes can be cut off."""
+        if not self._plain:
+            return False
+        at = min([*exchanged(self._seen, messages)[:1], len(self._seen), len(messages)])
+        del self._seen[at:], self._out[at:]
+        self._same = all(map(is_, self._seen, self._out))
         return True
 
     def _exchangeable(self, index: int, new: BaseMessage) -> bool:

@@ -380,8 +380,11 @@ SOURCE = "processor"
 """The source of a system prompt that a processor changed."""
 
 
+_SPARE: Final = 64
+
+
 class Processing:
-    """Apply an agent's processors in one run, to each message once."""
+    """Apply an agent's processors to a growing thread, to each message once."""
 
     def __init__(self, processors: Processors) -> None:
         self._inbound, self._outbound = processors.inbound, processors.outbound
@@ -397,6 +400,8 @@ class Processing:
             return request
         given = shown(request)
         made = [self._once(message) for message in given]
+        if len(self._done) > 2 * len(given) + _SPARE:  # those of earlier runs are of no use
+            self._done = {id(one): self._done[id(one)] for one in given if id(one) in self._done}
         if any(new is not old for new, old in zip(made, given, strict=True)):
             request = request.with_messages(made)
         text = request.system_text
@@ -437,7 +442,7 @@ class Processing:
         if role_of(message) in RECORD_ROLES:
             return message  # the chain decides whether a model reads it at all
         known = self._done.get(id(message))
-        if known is None:
+        if known is None or known[0] is not message:
             known = self._done[id(message)] = message, self._out(message)
         return known[1]
 
@@ -499,9 +504,18 @@ class ModelUse(Protocol):
 
     model: str
     """The model that gave the last reply; set here."""
+    stop: Stop
+
+
+class MessageCaches(Protocol):
+    """What is known of the thread's messages."""
+
     fittings: dict[int, Any]
     """The messages as fitted to each model's provider; filled here."""
-    stop: Stop
+
+    def lent(self, messages: list[BaseMessage]) -> list[BaseMessage]:
+        """Return messages for a model, which may change what it gets."""
+        ...
 
 
 class ModelCaller(Protocol):
@@ -515,6 +529,11 @@ class ModelCaller(Protocol):
     @property
     def run(self) -> ModelUse:
         """The run."""
+        ...
+
+    @property
+    def caches(self) -> MessageCaches:
+        """What is known of the thread's messages."""
         ...
 
     @property
@@ -588,9 +607,9 @@ def _fitted(
     provider = provider_of(option.model, tools)
     if provider is None:
         return messages
-    known: Fitting | None = ctx.run.fittings.get(id(option.model))
+    known: Fitting | None = ctx.caches.fittings.get(id(option.model))
     if known is None or known.model is not option.model or known.provider is not provider:
-        known = ctx.run.fittings[id(option.model)] = Fitting(option.model, provider)
+        known = ctx.caches.fittings[id(option.model)] = Fitting(option.model, provider)
     return known.fit(messages)
 
 
@@ -630,7 +649,7 @@ class _Call:
             return await self.streamed(config)
         if is_cached(self.option.model):
             messages = as_key(messages)
-        way = shorter_way(bound, self.messages, config)
+        way, messages = shorter_way(bound, messages, config), ctx.caches.lent(messages)
         if way is not None:
             quick: AIMessage = await ctx.bridge.long(
                 lambda: generate(way, messages), lambda: agenerate(way, messages)
@@ -655,7 +674,7 @@ class _Call:
             listener.record(moment)
             return moment if holds(listener) else None
 
-        bound, messages = self.bound, self.messages
+        bound, messages = self.bound, self.ctx.caches.lent(self.messages)
 
         def read() -> None:
             way = shorter_stream(bound, self.messages, config, is_async=False)

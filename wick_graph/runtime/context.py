@@ -26,6 +26,7 @@ from wick_graph.core.usage import Usage
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.onion import Hooks
 from wick_graph.hooks.protocol import HookContext
+from wick_graph.messages.base import Lent
 from wick_graph.messages.lowering import Lowering, Portable
 from wick_graph.messages.provider_dicts import Processors
 from wick_graph.messages.tokens import PrefixEstimate, sent_tokens
@@ -37,6 +38,7 @@ from wick_graph.store.journal_rows import JournalRows
 from wick_graph.store.leases import Lease, Leases, Writer
 from wick_graph.store.ledger import Ledger
 from wick_graph.store.threads import Threads
+from wick_graph.store.warm import Kept
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.toolsets import Beside, Offered, Toolbox
 from wick_graph.types import OnBusy, StoppedBecause
@@ -88,6 +90,10 @@ class AgentSpec:
     """The channels that tools can read."""
     recorded: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
     """Cache: the agent's description in recordings."""
+    caches: WeakKeyDictionary[Kept, Caches] = field(
+        init=False, repr=False, compare=False, default_factory=WeakKeyDictionary
+    )
+    """Cache: by a thread's kept messages, what the last run has worked out about them."""
 
     def active(self, state: Mapping[str, Any]) -> AgentSpec:
         """Return the part that is active in a state; itself if none is."""
@@ -148,6 +154,56 @@ class EngineStore(Protocol):
 
     def journal_rows(self, thread_id: str) -> JournalRows:
         """Return the rows of a thread's journal."""
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Caches:
+    """What an agent has worked out about a thread's messages; each part looks at what is new only.
+
+    One run at a time has it. If the messages are kept for the next run, so is this.
+    """
+
+    spec: AgentSpec
+    lowering: Lowering
+    """The lowered part."""
+    processing: Processing
+    """The processed part."""
+    validator: PrefixValidator = field(default_factory=PrefixValidator)
+    """The checked part of what models get."""
+    portable: Portable = field(default_factory=Portable)
+    """The portable part."""
+    fittings: dict[int, Any] = field(default_factory=dict)
+    """The messages fitted to each model's provider."""
+    sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens))
+    """The counted part."""
+    sound: list[BaseMessage] = field(default_factory=list)
+    """The part in which every call has its answer, and every answer its call."""
+    keys: Any = None
+    """The journal's: keys of the requests so far."""
+    lends: bool = False
+    """The next run gets the same messages, so code outside of the engine may not change them."""
+
+    def lent(self, messages: list[BaseMessage]) -> list[BaseMessage]:
+        """Return messages for a model; those that are kept cannot be changed through it."""
+        return Lent(messages) if self.lends else messages
+
+    @classmethod
+    def of(cls, spec: AgentSpec, run: Run) -> Caches:
+        """Return what the agent's last run of the thread has left, or an empty one."""
+        kept = run.writer.kept
+        made = None if kept is None else spec.caches.pop(kept, None)
+        if made is None:
+            processing = Processing(spec.processors)
+            made = cls(spec, Lowering(spec.name, render=processing.rendered), processing)
+        made.lends = kept is not None
+        if run.journal is not None:
+            made.keys = run.journal.continue_keys(made.keys)
+        return made
+
+    def leave(self, run: Run) -> None:
+        """Leave this to the next run of the thread, if its messages are kept."""
+        if run.writer.kept is not None:
+            self.spec.caches[run.writer.kept] = self
 
 
 @dataclass(slots=True)
@@ -214,18 +270,8 @@ class Run:
     """Token usage of this run's model calls."""
     model: str = ""
     """The model of the last reply; differs from the agent's after a fallback."""
-    validator: PrefixValidator = field(default_factory=PrefixValidator, repr=False)
-    """Cache of the checked part of the history, so that a step checks only new messages."""
-    lowering: Lowering | None = field(default=None, repr=False)
-    """Cache of the lowered part."""
-    processing: Processing | None = field(default=None, repr=False)
-    """Cache of the processed part."""
-    portable: Portable = field(default_factory=Portable, repr=False)
-    """Cache of the portable part."""
-    fittings: dict[int, Any] = field(default_factory=dict, repr=False)
-    """Cache of the messages fitted to each model's provider."""
-    sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens), repr=False)
-    """Cache of the counted part."""
+    caches: Caches | None = field(default=None, repr=False)
+    """What it has worked out about the thread's messages; None until a node asks for it."""
 
     def with_context(self, spec: AgentSpec, given: Any) -> Any:
         """Return the run's context; what the caller gives is checked once.
@@ -283,21 +329,26 @@ class NodeContext:
         """Estimate the tokens of a request: prompt, messages and tool schemas."""
         known = self.tools(request.state)
         tools = sum(schema_tokens(known[name]) for name in request.tools if name in known)
-        messages = self.run.sizes.tokens(shown(request))
+        messages = self.caches.sizes.tokens(shown(request))
         return len(request.system_text) // CHARS_PER_TOKEN + messages + tools
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Lower a list of messages with seven roles to the form that every provider takes."""
-        if self.run.lowering is None:
-            self.run.lowering = Lowering(self.spec.name, render=self.processing.rendered)
-        return self.run.portable.apply(self.run.lowering.lower(messages))
+        caches = self.caches
+        return caches.portable.apply(caches.lowering.lower(messages))
+
+    @property
+    def caches(self) -> Caches:
+        """What is known of the thread's messages."""
+        run = self.run
+        if run.caches is None:
+            run.caches = Caches.of(self.spec, run)
+        return run.caches
 
     @property
     def processing(self) -> Processing:
         """Applies the agent's processors in this run."""
-        if self.run.processing is None:
-            self.run.processing = Processing(self.spec.processors)
-        return self.run.processing
+        return self.caches.processing
 
     def tools(self, state: Mapping[str, Any]) -> Offered:
         """Return the tools that exist in this state, by name, in order."""

@@ -27,6 +27,7 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import (
     DELTA,
     DICT,
+    LIST,
     CheckpointBody,
     Context,
     Form,
@@ -39,6 +40,8 @@ from wick_graph.store.row_format import (
 from wick_graph.store.schema import LANE_BITS, checkpoints
 from wick_graph.store.statements import compiled
 from wick_graph.store.thread_cache import Known, ThreadCache, learn, read_items
+from wick_graph.store.warm import Decoded, Kept, ranges_of, read_kept
+from wick_graph.types import MessageList
 
 _MANY: Final = 8
 """Length of a list from which the places of its items are learned only when they are needed."""
@@ -91,6 +94,8 @@ class Reader:
         self._items: dict[int, tuple[bytes, bytes]] = {}
         self._long_texts: dict[bytes, str] = {}
         self._learning = False
+        self._text_chars = 0
+        """Of the long texts that were asked for, each time counted."""
 
     def continued(self, db: Database, cache: ThreadCache) -> Reader:
         """Return this reader, with what it has read, for a new transaction."""
@@ -116,17 +121,24 @@ class Reader:
             made["run_id"] = unpack_id(row.run)
         return made
 
-    def checkpoint(self, row: Row, *, remember: bool = False) -> CheckpointTuple:
+    def checkpoint(
+        self, row: Row, *, remember: bool = False, kept: Kept | None = None, of: str = ""
+    ) -> CheckpointTuple:
         """Rebuild a checkpoint with its pending writes.
 
-        With `remember`, the next `put` recognises the lists that this returns.
+        With `remember`, the next `put` recognises the lists that this returns. `kept` are messages
+        of the channel `of` that are not read again.
         """
         body = self.body(row)
         text = self._text
         self._learning = remember
         values: dict[str, Any] = {}
         for number, form in body.forms():
-            values[text(number)] = value = self.value(form)
+            name = text(number)
+            if kept is not None and name == of and self._is_kept(kept, form):
+                values[name] = self._lent(number, kept)
+                continue
+            values[name] = value = self.value(form)
             if remember:
                 self._remember(number, form, value)
         checkpoint: dict[str, Any] = {
@@ -203,7 +215,40 @@ class Reader:
                         learn(self.cache, item)
         self.cache.warm.add(row.ns)
 
+    def _is_kept(self, kept: Kept, form: Form) -> bool:
+        """Bring kept messages up to a form; False if they cannot be."""
+        if not isinstance(form, list) or form[0] != LIST or len(form) != 2:
+            return False
+        if not self.cache.has_kept:  # what is kept was not learned for this cache
+            self.cache.has_kept = True
+            self.cache.unlearned += ranges_of(kept.form[1])
+        return read_kept(kept, form, self._decoded)
+
+    def _lent(self, number: int, kept: Kept) -> MessageList:
+        """Return kept messages in a list of its own, which the next `put` recognises."""
+        value = MessageList(kept.messages, kept.messages.places)
+        known = Known(None, value, kept.form[1][1:], set(), kept.ids)
+        self.cache.lane(number).remember(known)
+        if self.cache.marks is not None:
+            self.cache.marks.check(self._codec, value, self._text(number))
+        return value
+
+    def _decoded(self, first: int, last: int) -> list[Decoded]:
+        """Rebuild the elements of a range of keys, and count their bytes."""
+        items, join, texts = self._load(first, last), self._codec.join, self._long_text
+        made: list[Decoded] = []
+        for rid in range(first, last + 1):
+            self._text_chars = 0
+            value = join(*items[rid], texts)
+            made.append((value, sum(map(len, items[rid])) + self._text_chars))
+        return made
+
     def _elements(self, first: int, last: int) -> list[Any]:
+        items, join, texts = self._load(first, last), self._codec.join, self._long_text
+        return [join(*items[rid], texts) for rid in range(first, last + 1)]
+
+    def _load(self, first: int, last: int) -> dict[int, tuple[bytes, bytes]]:
+        """Read the items of a range of keys that were not read yet; return all that were."""
         items = self._items
         missing = [rid for rid in range(first, last + 1) if rid not in items]
         if missing:
@@ -218,8 +263,7 @@ class Reader:
                     items[item.rid] = item.head, item.core
                     if learning:
                         learn(self.cache, item)
-        join, texts = self._codec.join, self._long_text
-        return [join(*items[rid], texts) for rid in range(first, last + 1)]
+        return items
 
     def _long_text(self, hashed: bytes) -> str:
         """Return a text that is stored apart from the values that it occurs in."""
@@ -233,6 +277,7 @@ class Reader:
                 )
             data = self.cache.seals.unseal(row[0], self._what("blobs"), "blobs", hashed)
             text = self._long_texts[hashed] = bytes_text(data)
+        self._text_chars += len(text)
         return text
 
     def _remember(self, number: int, form: Form, value: Any) -> None:

@@ -7,7 +7,7 @@ import ctypes
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from wick_graph import machine
-from wick_graph.constants import THREAD_TTL_SECONDS
+from wick_graph.constants import THREAD_TTL_SECONDS, WARM_BYTES
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import statements, transactions
@@ -27,6 +27,7 @@ from wick_graph.store.schema import checkpoints, clock, threads, writes
 from wick_graph.store.statements import checked, compiled, prepared
 from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
 from wick_graph.store.transactions import Group, Transactions, Worker, closed
+from wick_graph.store.warm import Kept, WarmThreads
 
 # --- The owner of a thread: a process with a unique name, and whether it is alive.
 
@@ -193,7 +194,8 @@ class Strays:
         for ns, checkpoint in [*early]:
             if before is not None and (ns != before[0] or checkpoint >= before[1]):
                 continue
-            if not _erase(db, thread, ns, checkpoint):
+            stray = db.execute(statements.STRAY, (thread, ns, checkpoint)).fetchone()
+            if stray is None or not _erase(db, thread, ns, checkpoint):
                 early.discard((ns, checkpoint))
         if not early:
             self._early.pop(thread, None)
@@ -257,7 +259,9 @@ class StoreConnection(Transactions):
         debug: bool = False,
         keys: Keys | None = None,
         accept_plain: bool = False,
+        warm_bytes: int = WARM_BYTES,
     ) -> None:
+        self.warm = WarmThreads(warm_bytes)
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)
         self.ttl_rules = TtlRules(ttl)
@@ -336,6 +340,14 @@ class StoreConnection(Transactions):
             return None
         version = row[4] if self._locks else self._others_seen
         return self._cache(key, row[0], row[1], version, version)
+
+    @contextlib.contextmanager
+    def keeping(self, cache: ThreadCache, thread_id: str) -> Iterator[Kept]:
+        """Take what is kept of a thread's messages; keep it again unless the block fails."""
+        key = text_bytes(thread_id)
+        kept = self.warm.take(key, cache.id, cache.generation)
+        yield kept
+        self.warm.put(key, kept)
 
     def thread_for_writing(self, db: Database, thread_id: str) -> ThreadCache:
         """Return the cache of a thread; make the thread if there is none, and note the access.
@@ -457,6 +469,7 @@ class StoreConnection(Transactions):
             finally:
                 self._closed = True
                 self.caches.clear()
+                self.warm.clear()
                 if self._connection is not None:
                     self._connection.close()
                     self._connection = None
@@ -507,6 +520,7 @@ class StoreConnection(Transactions):
         """Start afresh in the child; deferred writes belong to the parent."""
         self._renew()
         self.caches = OrderedDict()
+        self.warm.clear()
         self.strays = Strays()
         if not self._closed:
             self.worker = Worker(self)

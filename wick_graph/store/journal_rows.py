@@ -127,6 +127,10 @@ class JournalRows:
         """Hold one consistent view of the thread."""
         return self._core.reading(self.thread_id)
 
+    def joining(self) -> Any:
+        """Read in the transaction that writes to the thread now."""
+        return self._core.writing(self.thread_id)
+
     def now(self) -> float:
         """Return the store's time."""
         return self._core.now()

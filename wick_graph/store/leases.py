@@ -23,6 +23,7 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
+from wick_graph.store.warm import Kept
 
 T = TypeVar("T")
 
@@ -302,6 +303,12 @@ class Writer:
 
     lease: Lease | None = None
     policy: CommitPolicy = COMMIT_NOW
+    keeps: str = ""
+    """The channel of messages that the next read may take from what is kept; reset by it."""
+    kept: Kept | None = None
+    """What was kept of it; None if nothing is."""
+    fresh: bool = False
+    """The lease is of a thread without a checkpoint, and nothing was read or written since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -708,8 +715,28 @@ def writer_of(
     writer = langgraph_config.configurable(config).get(langgraph_config.WRITER)
     if not isinstance(writer, Writer):
         return None, COMMIT_NOW
-    policy = writer.policy
+    policy, writer.fresh = writer.policy, False
     return writer.lease, policy if policy.began_from == began_from else COMMIT_NOW
+
+
+def keeper_of(config: Mapping[str, Any]) -> tuple[Writer | None, str]:
+    """Return the run's writer if this is its own read of its thread, and the channel to keep."""
+    asked = langgraph_config.configurable(config)
+    writer = asked.get(langgraph_config.WRITER)
+    if not isinstance(writer, Writer) or not writer.keeps or writer.lease is None:
+        return None, ""
+    channel, writer.keeps = writer.keeps, ""
+    mine = asked.get(langgraph_config.THREAD_ID) == writer.lease.thread_id
+    return (writer if mine and not asked.get(langgraph_config.CHECKPOINT_NS) else None), channel
+
+
+def is_fresh(config: Mapping[str, Any], at: langgraph_config.Address) -> bool:
+    """Return whether a run asks for the head of its own thread, which has none; only once."""
+    writer = langgraph_config.configurable(config).get(langgraph_config.WRITER)
+    if not isinstance(writer, Writer) or not writer.fresh or writer.lease is None:
+        return False
+    writer.fresh = False
+    return at == (writer.lease.thread_id, "", None) and not writer.lease.lost
 
 
 def follows_its_writes(config: Mapping[str, Any]) -> bool:

@@ -27,6 +27,7 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
+from wick_graph.constants import WARM_BYTES
 from wick_graph.langgraph_config import Address, address_of
 from wick_graph.store import cleanup, copying
 from wick_graph.store.allowlist import AllowList, graph_above
@@ -38,7 +39,7 @@ from wick_graph.store.connection import StoreConnection, Ttl
 from wick_graph.store.dialect import Dialect, Synchronous
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
-from wick_graph.store.leases import Lease, Leases, follows_its_writes
+from wick_graph.store.leases import Lease, Leases, follows_its_writes, is_fresh, keeper_of
 from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.mailbox import Mailbox
 from wick_graph.store.postgres import SCHEMES, postgres
@@ -98,6 +99,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         debug: bool | None = None,
         keys: Keys | str | None = None,
         read_only: bool = False,
+        warm_bytes: int = WARM_BYTES,
     ) -> Self:
         """Open `sqlite:///path.db`, or `sqlite://` for a database in memory.
 
@@ -110,19 +112,22 @@ class SqlSaver(BaseCheckpointSaver[int]):
         elements are encoded again for this. By default it is on if the environment says
         `WICK_DEBUG=1`. `keys` (`file:PATH`, `env:NAME`, or `Keys`) encrypts all content of a new
         store, and opens it again. A store that this process may not write to opens for reading;
-        with `read_only`, any store does, and nothing in it is changed.
+        with `read_only`, any store does, and nothing in it is changed. Agents keep up to
+        `warm_bytes` of messages, as encoded, in memory between runs, so that a turn does not read
+        its thread again; 0 keeps none.
 
         Raises:
             StorageError: The URL, the file or the keys cannot be used; nothing was changed.
-            ConfigError: `ttl` is no duration.
+            ConfigError: `ttl` is no duration, or `warm_bytes` no number of bytes.
         """
         codec = Codec(AllowList(allow))
         watchful = os.environ.get("WICK_DEBUG") == "1" if debug is None else debug
         known = check_keys(keys)
         dialect = dialect_of(url, synchronous, reads_only=read_only)
-        return cls(
-            StoreConnection(dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known), codec
+        core = StoreConnection(
+            dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known, warm_bytes=warm_bytes
         )
+        return cls(core, codec)
 
     @property
     def _saving(self) -> CheckpointWriter:
@@ -281,7 +286,10 @@ class SqlSaver(BaseCheckpointSaver[int]):
             StorageError: A row is damaged; the text names the table and the thread.
         """
         self._note_graph(graph_above())
-        thread_id, ns, checkpoint = address_of(config)
+        at = thread_id, ns, checkpoint = address_of(config)
+        keeper, channel = keeper_of(config)
+        if is_fresh(config, at):
+            return None
         with self._core.reading(thread_id) as db:
             self._core.deferred.forget_errors(thread_id)
             cache = self._core.thread(db, thread_id)
@@ -293,7 +301,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
                 return None
             if checkpoint is not None:
                 forks.allow((thread_id, ns), row.id)
-            return Reader(db, cache, self.serde, thread_id).checkpoint(row, remember=True)
+            reader = Reader(db, cache, self.serde, thread_id)
+            if keeper is None or not self._core.warm.limit:
+                return reader.checkpoint(row, remember=True)
+            with self._core.keeping(cache, thread_id) as keeper.kept:
+                return reader.checkpoint(row, remember=True, kept=keeper.kept, of=channel)
 
     def list(
         self,
@@ -394,6 +406,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do `get_tuple` in the store's thread."""
         self._note_graph(graph_above())
+        if is_fresh(config, address_of(config)):
+            return None
         return await self._core.worker.run(self.get_tuple, config)
 
     async def alist(

@@ -230,9 +230,9 @@ class ItemWriter:
             if not keep and home is lane:
                 self._lately.setdefault(lane.id, _Lately()).add(one, place, values[at])
         if keep:
-            ids = known.ids if known else set()
+            ids, kept = (known.ids, known.kept) if known else (set(), frozenset())
             ids.update(map(id, values[done:]))
-            lane.remember(Known(keys, values, own, ids), known)
+            lane.remember(Known(keys, values, own, ids, kept), known)
         segments = [[one.id, *ranges] for one, ranges in ((lane, own), (home, rest)) if ranges]
         return [kind, *segments]
 
@@ -256,7 +256,7 @@ class ItemWriter:
         if self._cache.marks is not None:
             channel = self._cache.text(self._db, lane.id)
             self._cache.marks.check(self._codec, values, channel, changed)
-        if changed is ALL or (known and changed and not changed.isdisjoint(known.ids)):
+        if changed is ALL or (known and changed and known.holds_any(changed)):
             known, index = None, index or _index(lane.recent)
         if known is None and changed != set():
             trusted = _trusted(index, values, changed)

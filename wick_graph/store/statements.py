@@ -13,6 +13,7 @@ from sqlalchemy import (
     Table,
     bindparam,
     cast,
+    exists,
     func,
     insert,
     literal_column,
@@ -421,6 +422,21 @@ _written: Final[dict[str, Any]] = {
     "path": _b("p"),
     "body": _b("x"),
 }
+
+_stored = exists().where(
+    checkpoints.c.thread == writes.c.thread,
+    checkpoints.c.ns == writes.c.ns,
+    checkpoints.c.id == writes.c.checkpoint,
+)
+
+STRAY: Final = prepared(
+    select(writes.c.rid).where(
+        *(writes.c.thread == _b("t"), writes.c.ns == _b("n"), writes.c.checkpoint == _b("i")),
+        ~_stored,
+    ),
+    *("t", "n", "i"),
+)
+"""A write under a checkpoint that is not stored."""
 
 _write = upsert(writes).values(**_written)
 

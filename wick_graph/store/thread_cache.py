@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, TypeVar
@@ -108,6 +108,12 @@ class Known:
     """Start, count, start, count, … of places in the lane."""
     ids: set[int]
     """Ids of the values, and of others: a list that continues another one shares its set."""
+    kept: Set[int] = frozenset()
+    """Ids of further values: those that are kept between runs."""
+
+    def holds_any(self, ids: Set[int]) -> bool:
+        """Return whether any of the values may have one of these ids."""
+        return not (ids.isdisjoint(self.ids) and ids.isdisjoint(self.kept))
 
     def places(self) -> list[int]:
         """Return the place of every element."""
@@ -187,6 +193,8 @@ class ThreadCache:
     """By digest, the key of a full item."""
     unlearned: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys of lists that were read, with items that are not in `exact` yet."""
+    has_kept: bool = False
+    """The keys of the messages that are kept between runs are among these, or were."""
     step: tuple[Any, Any] | None = None
     """The member of a transaction that wrote last, and its `StepTransaction`."""
     texts_apart: dict[str, bytes] = field(default_factory=dict)

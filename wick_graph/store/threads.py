@@ -294,6 +294,8 @@ class Threads:
             named = core.close_text(title, key, "title")
             if before is None:
                 core.new_thread(db, thread_id, "running", ttl)
+            if before is None or not before[-1]:
+                core.forks.note_head((thread_id, ""), found=False)
             owner = before[1] if resumes and before is not None else None
             mine = (owner or text_bytes(agent), "running", named, now, ttl, until, pack_id(run_id))
             db.execute(statements.OPEN, (*mine, core.tenant, key))
@@ -339,10 +341,10 @@ class Threads:
 
     def has_writes(self, thread_id: str, channel: str) -> bool:
         """Return whether the latest checkpoint has a pending write to a channel."""
-        with self._core.reading(thread_id) as db:
-            cache = self._core.thread(db, thread_id)
-            row = None if cache is None else find(db, cache, "", None)
-            return cache is not None and row is not None and wrote(db, cache, row, channel)
+        with self._core.writing(thread_id) as db:  # in the transaction that begins a run
+            cache = self._core.thread_for_writing(db, thread_id)
+            row = find(db, cache, "", None)
+            return row is not None and wrote(db, cache, row, channel)
 
     def touch(self, thread_id: str) -> None:
         """Note an access to a thread.

@@ -1,0 +1,143 @@
+"""Messages that this process has read, kept between the runs of a thread.
+
+A run reads its thread's head, and from the database only the items that are not kept yet. What is
+kept was decoded from committed rows, for one thread number and generation: numbers never come
+again, and whatever removes rows begins a new generation. Both are read in the transaction that
+reads the head, so a run never finds anything older than that head.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+
+from wick_graph.constants import WARM_BYTES
+from wick_graph.errors import ConfigError
+from wick_graph.store.schema import LANE_BITS
+from wick_graph.types import MessageList
+
+Sequence_ = list[Any]
+"""A sequence's form in one lane: `[kind, [lane, start, count, …]]`."""
+
+Decoded = tuple[Any, int]
+"""A message, and its bytes as encoded."""
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Kept:
+    """The messages of one thread: only code that changes no message may get them."""
+
+    thread: int
+    generation: int
+    form: Sequence_ = field(default_factory=lambda: [0, []])
+    messages: MessageList = field(default_factory=MessageList)
+    ids: set[int] = field(default_factory=set)
+    """The ids of the objects."""
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of each message as encoded."""
+    size: int = 0
+    """Bytes of all."""
+
+    def missing(self, form: Sequence_) -> list[tuple[int, int]] | None:
+        """Return the ranges of keys behind the kept messages; None if a form is no longer list."""
+        old, new = self.form[1], form[1]
+        at = len(old)
+        if not at:
+            return list(ranges_of(new))
+        if old[:-1] != new[: at - 1] or len(new) < at or new[at - 1] < old[-1]:
+            return None
+        first = new[at - 2] + old[-1]
+        rest = [new[0], first, new[at - 1] - old[-1], *new[at:]]
+        return list(ranges_of(rest))
+
+    def by_key(self) -> dict[int, Decoded]:
+        """Return the messages with their sizes by the keys of their items."""
+        keys = (key for low, high in ranges_of(self.form[1]) for key in range(low, high + 1))
+        return dict(zip(keys, zip(self.messages, self.sizes, strict=True), strict=True))
+
+    def extend(self, form: Sequence_, found: list[Decoded]) -> None:
+        """Add messages behind the kept ones."""
+        for message, size in found:
+            self.messages.push(message)
+            self.ids.add(id(message))
+            self.sizes.append(size)
+            self.size += size
+        self.form = form
+
+    def clear(self) -> None:
+        """Forget the messages; a list that a run got stays as it is."""
+        self.messages, self.ids, self.sizes, self.size = MessageList(), set(), [], 0
+
+
+def ranges_of(flat: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last key of each range of a lane, without empty ones."""
+    low = flat[0] << LANE_BITS if flat else 0
+    for start, count in zip(flat[1::2], flat[2::2], strict=True):
+        if count:
+            yield low | start, low | start + count - 1
+
+
+Read = Callable[[int, int], list[Decoded]]
+"""Reads and decodes the items of a range of keys."""
+
+
+def read_kept(kept: Kept, form: Sequence_, read: Read) -> bool:
+    """Bring kept messages up to a form; False if the list holds something else than messages."""
+    ranges = kept.missing(form)
+    known: dict[int, Decoded] = {}
+    if ranges is None:  # a fork, or a list without removed messages
+        ranges, known = list(ranges_of(form[1])), kept.by_key()
+    found: list[Decoded] = []
+    for first, last in ranges:
+        keys = range(first, last + 1)
+        if not known or not all(map(known.__contains__, keys)):
+            found += [known.get(at, one) for at, one in zip(keys, read(first, last), strict=True)]
+        else:
+            found += map(known.__getitem__, keys)
+    if not all(isinstance(one, BaseMessage) and one.id is not None for one, _ in found):
+        return False
+    if known:
+        kept.clear()
+    kept.extend(form, found)
+    return True
+
+
+class WarmThreads:
+    """The kept messages of a store's threads, up to so many bytes; the least used go first."""
+
+    def __init__(self, limit: int = WARM_BYTES) -> None:
+        if type(limit) is not int or limit < 0:
+            raise ConfigError(f"warm_bytes is a number of bytes, 0 for none, not {limit!r:.80}")
+        self.limit = limit
+        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
+        self.size = 0
+
+    def take(self, key: bytes, thread: int, generation: int) -> Kept:
+        """Remove and return what is kept of a thread; new if that is nothing, or out of date."""
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self.size -= kept.size
+            if kept.thread == thread and kept.generation == generation:
+                return kept
+        return Kept(thread, generation)
+
+    def put(self, key: bytes, kept: Kept) -> None:
+        """Keep the messages of a thread, unless they alone are too large."""
+        if kept.size > self.limit:
+            return
+        self._kept[key] = kept
+        self.size += kept.size
+        while self.size > self.limit:
+            self.size -= self._kept.popitem(last=False)[1].size
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
