@@ -398,6 +398,14 @@ def to_schema_4(db: Database) -> None:
     db.execute("CREATE INDEX memories_expires ON memories (tenant, expires)")
 
 
+def to_schema_5(db: Database) -> None:
+    """Add the indexes of lists of threads; let the one of expired threads begin with the tenant."""
+    db.execute("DROP INDEX threads_expiry")
+    db.execute("CREATE INDEX threads_expiry ON threads (tenant, expires_at)")
+    db.execute("CREATE INDEX threads_status ON threads (tenant, status, last_access, id)")
+    db.execute("CREATE INDEX threads_agent ON threads (tenant, agent, status, last_access, id)")
+
+
 def _add_checksums(db: Database, table: str, columns: Sequence[str]) -> None:
     key = "thread" if table == "leases" else "id" if table == "threads" else "rid"
     found = db.execute(f"SELECT {key}, {', '.join(columns)} FROM {table}").fetchall()
@@ -447,7 +455,7 @@ def _rows(db: Database, table: str, columns: Sequence[str]) -> Iterable[Any]:
 
 Migration = Callable[[Database], None]
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2, to_schema_3, to_schema_4)
+MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2, to_schema_3, to_schema_4, to_schema_5)
 """The step at index 0 leads from schema 1 to schema 2, and so on; never change a released step."""
 
 
