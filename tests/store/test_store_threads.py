@@ -432,7 +432,7 @@ def test_a_list_sorts_nothing_and_reads_no_other_thread(
     path: Path, saver: SqlSaver, asked: dict[str, Any]
 ) -> None:
     statuses = 1 if "status" in asked else 4
-    text = _listed(statuses, *({"agent"} & set(asked)))
+    text = _listed(statuses, *({"agent"} & set(asked))).text
     plan = _plan(path, text, [None] * text.count("?"))
     index = "threads_agent" if "agent" in asked else "threads_status"
     found = [step for step in plan if " threads " in step]

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
-from wick_graph.store.dialect import Database
+from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.schema import (
     LANE_BITS,
     PLACES,
@@ -33,7 +33,7 @@ from wick_graph.store.schema import (
     streams,
     writes,
 )
-from wick_graph.store.statements import checksum_of, compiled, prepared
+from wick_graph.store.statements import checksum_of, compiled
 
 # --- Digests of threads: sums over their rows, which reveal missing and foreign rows.
 #
@@ -84,8 +84,8 @@ _b = bindparam
 
 _row = upsert(digests).values(rid=_b("r"), **{table.name: _b(table.name) for table in TABLES})
 
-_ADD: Final = prepared(
-    _row.on_conflict_do_update(
+_ADD: Final = Prepared(
+    lambda: _row.on_conflict_do_update(
         index_elements=["rid"],
         set_={
             table.name: (digests.c[table.name] + _row.excluded[table.name]).bitwise_and(
@@ -187,15 +187,15 @@ class Account:
         return sums
 
 
-RUN_ROW: Final = prepared(
-    select(*(runs.c[name] for name in HASHED[runs]), runs.c.body).where(
+RUN_ROW: Final = Prepared(
+    lambda: select(*(runs.c[name] for name in HASHED[runs]), runs.c.body).where(
         runs.c.thread == _b("t"), runs.c.number == _b("n")
     ),
     *("t", "n"),
 )
 
-CALL_ROW: Final = prepared(
-    select(*(calls.c[name] for name in HASHED[calls]), calls.c.body).where(
+CALL_ROW: Final = Prepared(
+    lambda: select(*(calls.c[name] for name in HASHED[calls]), calls.c.body).where(
         calls.c.thread == _b("t"), calls.c.key == _b("k")
     ),
     *("t", "k"),

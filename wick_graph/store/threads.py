@@ -21,11 +21,11 @@ from wick_graph.store.checkpoint_list import CheckpointHistory
 from wick_graph.store.checkpoint_read import Row, find, wrote
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import SINCE, StoreConnection, is_alive, note_time
-from wick_graph.store.dialect import Database
+from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.leases import Lease, check
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
 from wick_graph.store.schema import checkpoints, leases, memories, threads
-from wick_graph.store.statements import Now, checked, compiled, prepared
+from wick_graph.store.statements import Now, checked, compiled
 from wick_graph.types import THREAD_ID_PATTERN
 
 # --- Deleting expired threads, on request only.
@@ -568,21 +568,23 @@ class Threads:
 
 
 @cache
-def _listed(statuses: int, *filters: str) -> str:
+def _listed(statuses: int, *filters: str) -> Prepared:
     """Return the statement of a list; for each status it takes the filters, and then a limit.
 
     A range of an index for each status, merged, is in the order of the list: no row is sorted.
     """
-    own, order, parts = threads.c, [], []
+    own, parts = threads.c, []
+    order: builtins.list[str] = []
     for number in range(statuses):
         names = {name: f"{name}{number}" for name in ("tenant", "status", "last_access", *filters)}
-        tests = {name: bindparam(names[name]) for name in names}
-        before = own.last_access < tests.pop("last_access")
-        same = [own[name] == value for name, value in tests.items()]
+        before = own.last_access < bindparam(names["last_access"])
+        same = [own[one] == bindparam(names[one]) for one in names if one != "last_access"]
         parts.append(select(*statements.THREAD_COLUMNS, own.id).where(*same, before))
         order += names.values()
     merged = union_all(*parts).order_by(desc("last_access"), desc("id"))
-    return prepared(merged.limit(bindparam("most")).offset(literal_column("0")), *order, "most")
+    return Prepared(
+        lambda: merged.limit(bindparam("most")).offset(literal_column("0")), *order, "most"
+    )
 
 
 def _life(row: tuple[Any, ...]) -> float | None:
