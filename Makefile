@@ -11,7 +11,7 @@ export ASK
 # A module is compiled once, not in each process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test cov fmt lint type docs all attack nightly test-slow test-langgraph test-local-llm mutants bench bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type docs all attack nightly test-slow test-langgraph test-local-llm mutants bench bench-gate bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -77,6 +77,10 @@ $(BIN)/.bench: $(BIN)/.test
 
 bench: $(BIN)/.bench       ## measure side by side with the peers; ARGS="--json out.json --plots dir"
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+BASE ?= origin/main
+bench-gate: $(BIN)/.bench  ## count the instructions of ten workloads here and at BASE; at most 2 % more; needs valgrind
+	@$(BIN)/python benchmarks/gate.py --base $(BASE) $(ARGS)
 
 bench-server: $(BIN)/.bench ## measure 200 streams through a server beside the same in one process
 	@$(BIN)/python benchmarks/server.py $(ARGS)

@@ -94,3 +94,20 @@ def test_plots_are_left_out_with_a_sentence_where_the_library_is_absent(tmp_path
     )
     assert 'pip install "wick-graph[bench]"' in made.stdout
     assert not (tmp_path / "plots").exists()
+
+
+def test_each_workload_of_the_gate_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "gate.py"), "--dry"]
+    made = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert len(made.stdout.splitlines()) == 10
+
+
+def test_the_gate_holds_up_to_two_per_cent() -> None:
+    code = (
+        "import gate; base = {'same': 1000, 'more': 1000}; "
+        "print(*(holds for _, holds in gate.judged(base, {'same': 1020, 'more': 1021, 'new': 9})))"
+    )
+    command = [sys.executable, "-c", code]
+    here = ROOT / "benchmarks"
+    made = subprocess.run(command, cwd=here, check=True, capture_output=True, text=True)
+    assert made.stdout.split() == ["True", "False", "True"]

@@ -177,3 +177,37 @@ def test_our_own_key_is_none_of_langgraphs_and_stays_out_of_metadata() -> None:
 
 def test_the_id_that_removes_all_messages_is_langgraphs_own() -> None:
     assert state.REMOVE_ALL == REMOVE_ALL_MESSAGES
+
+
+UNUSED = (
+    *("wick_graph.config.schema", "wick_graph.config.fields", "wick_graph.config.yaml_reader"),
+    *("wick_graph.models.demo", "wick_graph.models.scripted", "wick_graph.journal.blame"),
+    *("wick_graph.debug", "wick_graph.picture", "wick_graph.exports", "wick_graph.loading"),
+    *("wick_graph.client", "wick_graph.service", "wick_graph.gateway", "wick_graph.server"),
+    *(
+        "wick_graph.cli",
+        "wick_graph.testing",
+        "wick_graph.subagents",
+        "wick_graph.tools.mcp_transport",
+    ),
+    *("yaml", "jsonschema", "referencing", "attr", "fastapi", "uvicorn", "typer", "psycopg", "mcp"),
+)
+"""What an agent that is made in Python may never use."""
+
+AGENT = """
+import sys
+from wick_graph import Agent
+from wick_graph.store.dialect import Prepared
+import gc
+print(*(name for name in sys.argv[1:] if name in sys.modules))
+print(*(one.order for one in gc.get_objects() if type(one) is Prepared and one._text))
+"""
+
+
+def test_an_agent_is_imported_without_what_it_may_never_use() -> None:
+    """A module in this list costs each process that imports an agent; so does compiled SQL."""
+    known = {name for name in UNUSED if name.startswith("wick_graph.")}
+    assert known <= set(MODULES), "a name has changed"
+    command = [sys.executable, "-c", AGENT, *UNUSED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -34,6 +34,9 @@ Phase = Literal[
 ]
 """The phases of a hook, in the order in which a turn reaches them."""
 
+AGENT_ID_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""The ids of agents (matched in full)."""
+
 THREAD_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 """What a caller may choose as a thread id (matched in full)."""
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,40 @@ def server() -> Iterator[Server]:
     with_tool.register_tool(shout)
     with with_tool:
         yield with_tool
+
+
+SERVED = """
+import gc, os, signal, sys
+from pathlib import Path
+from wick_graph.config import load_config
+from wick_graph.server import ServerOptions, Service, create_app
+from wick_graph.server.process import serve
+
+def ready(address):
+    print(gc.get_freeze_count() > 10_000, gc.get_threshold()[0] > 700)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+service = Service(load_config(Path(sys.argv[1])), ServerOptions(port=0))
+serve(create_app(service), service, ready=ready)
+"""
+
+
+def test_a_process_of_our_own_collects_less_often(tmp_path: Path) -> None:
+    path = tmp_path / "agents.yaml"
+    path.write_text("agents:\n  a: {model: 'scripted:demo'}\n", "utf-8")
+    command = [sys.executable, "-c", SERVED, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["True", "True"]
+
+
+def test_a_server_in_a_program_leaves_its_collector_alone() -> None:
+    frozen, thresholds = gc.get_freeze_count(), gc.get_threshold()
+    server = Server(port=0)
+    server.register_agent(made())
+    with server:
+        assert httpx.get(f"{server.url}/health").is_success
+        assert gc.get_freeze_count() <= frozen  # what was frozen may have ended
+        assert gc.get_threshold() == thresholds
 
 
 def test_tenants_are_apart_and_have_the_same_tools(server: Server, tmp_path: Path) -> None:

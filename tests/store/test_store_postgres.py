@@ -531,7 +531,15 @@ def test_a_setting_sets_the_clock_of_every_process(url: str) -> None:
 
 # --- schema 1 -------------------------------------------------------------------------------------
 
-BACK_TO_SCHEMA_3 = ("DROP TABLE memories", "UPDATE wick_meta SET version = 3")
+BACK_TO_SCHEMA_4 = (
+    *("DROP INDEX threads_agent", "DROP INDEX threads_status", "DROP INDEX threads_expiry"),
+    "CREATE INDEX threads_expiry ON threads (expires_at)",
+    "UPDATE wick_meta SET version = 4",
+)
+BACK_TO_SCHEMA_3 = (
+    *BACK_TO_SCHEMA_4,
+    *("DROP TABLE memories", "UPDATE wick_meta SET version = 3"),
+)
 BACK_TO_SCHEMA_2 = (
     *BACK_TO_SCHEMA_3,
     *("DROP TABLE inbox", "DROP TABLE outbox", "DROP TABLE facts"),

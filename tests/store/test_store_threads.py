@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import textwrap
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
+from sqlalchemy import select
 
 from tests.store.conftest import Counts, Outside
 from tests.store.store_graphs import agent, config
@@ -19,6 +23,9 @@ from wick_graph import Agent
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.loading import load
 from wick_graph.store import SqlSaver
+from wick_graph.store.schema import threads
+from wick_graph.store.statements import compiled
+from wick_graph.store.threads import _listed, expired
 from wick_graph.testing import ScriptedModel
 
 START = 1_800_000_000.0
@@ -125,7 +132,7 @@ def test_a_sweep_gives_pages_back_and_leaves_other_threads(
     saver.close()
     head = path.read_bytes()[:100]
     assert int.from_bytes(head[36:40], "big") == 0  # no free pages
-    assert path.stat().st_size < 190_000
+    assert path.stat().st_size < 200_000
 
 
 def test_each_transaction_of_a_sweep_is_small(
@@ -391,6 +398,61 @@ def test_listing_by_page_agent_and_status(saver: SqlSaver, clock: Clock) -> None
     assert [one.thread_id for one in rest] == ["t1", "t0"]
     assert [one.thread_id for one in saver.threads.list(agent="a")] == ["t4", "t2", "t0"]
     assert [one.thread_id for one in saver.threads.list(status="idle", agent="b")] == ["t1"]
+
+
+FILTERS = [{}, {"agent": "a"}, {"status": "failed"}, {"agent": "b", "status": "idle"}]
+
+
+@pytest.mark.parametrize("asked", FILTERS)
+def test_a_list_is_in_order_whatever_it_is_filtered_by(
+    saver: SqlSaver, clock: Clock, asked: dict[str, Any]
+) -> None:
+    """Threads of one moment are in the order of their making; pages continue one another."""
+    random, told = Random(1), []
+    ends: list[Any] = ["idle", "waiting", "failed", None]
+    for number in range(60):
+        clock.forward(random.randrange(2))
+        agent, end = random.choice("ab"), random.choice(ends)
+        saver.threads.open(f"t{number}", agent=agent, ttl=None, run_id="r")
+        if end is not None:
+            saver.threads.close(f"t{number}", status=end, stopped_because="done")
+        told.append({"agent": agent, "status": end or "running", "id": f"t{number}"})
+    found = [one["id"] for one in reversed(told) if all(one[name] == asked[name] for name in asked)]
+    assert 3 < len(found) < 61
+    assert [one.thread_id for one in saver.threads.list(100, **asked)] == found
+    assert [one.thread_id for one in saver.threads.list(3, **asked)] == found[:3]
+    at = saver.threads.list(100, **asked)[len(found) // 2].last_access
+    rest = [one for one in saver.threads.list(100, **asked) if one.last_access < at]
+    assert saver.threads.list(100, at, **asked) == rest != []
+    assert saver.threads.list(0, **asked) == []
+
+
+@pytest.mark.parametrize("asked", FILTERS)
+def test_a_list_sorts_nothing_and_reads_no_other_thread(
+    path: Path, saver: SqlSaver, asked: dict[str, Any]
+) -> None:
+    statuses = 1 if "status" in asked else 4
+    text = _listed(statuses, *({"agent"} & set(asked))).text
+    plan = _plan(path, text, [None] * text.count("?"))
+    index = "threads_agent" if "agent" in asked else "threads_status"
+    found = [step for step in plan if " threads " in step]
+    assert len(found) == statuses
+    ranges = "tenant=? AND agent=? AND status=?" if "agent" in asked else "tenant=? AND status=?"
+    assert set(found) == {f"SEARCH threads USING INDEX {index} ({ranges} AND last_access<?)"}
+    assert not [step for step in plan if "TEMP B-TREE" in step or step.startswith("SCAN")]
+
+
+def test_a_sweep_reads_expired_threads_alone(path: Path, saver: SqlSaver) -> None:
+    query = select(threads.c.id).where(*expired(saver._core))
+    first = _plan(path, *compiled(query))[0]
+    assert first == "SEARCH threads USING INDEX threads_expiry (tenant=? AND expires_at<?)"
+
+
+def _plan(path: Path, text: str, values: Sequence[Any]) -> list[str]:
+    db = sqlite3.connect(path)
+    db.create_function("wick_now", 0, lambda: 0.0)
+    with contextlib.closing(db):
+        return [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {text}", values)]
 
 
 @pytest.mark.parametrize("thread", ["", "a b", "a/b", "x" * 129, "naïve", "a\n", "a\x00", 7])

@@ -25,6 +25,7 @@ from wick_graph import durations
 from wick_graph.config.yaml_reader import ENV_FIELDS, Places, expand, show_key
 from wick_graph.errors import ExpressionError
 from wick_graph.expressions import compile_expression
+from wick_graph.types import AGENT_ID_PATTERN
 
 # --- The programs that a file of agents starts, and the code that it loads.
 
@@ -239,7 +240,7 @@ RESERVED_IDS: Final = frozenset(
 
 _TOOL_PATTERN: Final = re.compile(r"[a-zA-Z0-9_*?\[\]!-]{1,64}")
 
-AGENT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+AGENT_ID: Final = AGENT_ID_PATTERN
 
 _HIDDEN: Final = ENV_FIELDS | {"params", "env", "headers", "args"}
 

@@ -15,14 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.config.code import Modules, hashed_modules, installed_code, load_object, split
-from wick_graph.config.fields import check_code
-from wick_graph.config.schema import AgentConfig, AgentsFile, BackendConfig, McpServerConfig
-from wick_graph.config.yaml_reader import one_line
 from wick_graph.errors import ConfigError
 from wick_graph.machine import user_id
+
+if TYPE_CHECKING:
+    from wick_graph.config.schema import AgentConfig, AgentsFile, BackendConfig, McpServerConfig
 
 # --- The paths that govern the agents of a file: tools never write to them.
 
@@ -174,6 +174,8 @@ class CodeLoader:
         Raises:
             ConfigError: It does not exist, or its module cannot be loaded.
         """
+        from wick_graph.config.fields import check_code  # noqa: PLC0415  # slow, and seldom used
+
         try:
             check_code(reference)
         except ValueError as error:
@@ -508,6 +510,8 @@ def must_be_unchanged(file: AgentsFile) -> None:
     Raises:
         ConfigError: it has changed, and its present state is not trusted.
     """
+    from wick_graph.config.yaml_reader import one_line  # noqa: PLC0415  # slow, and seldom used
+
     if (known := file.vouched) is None:
         return
     found = hashed_entries(known.file)

@@ -27,7 +27,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 
 from wick_graph import langgraph_config
-from wick_graph.config.fields import AGENT_ID
 from wick_graph.core.moments import Kind, Moment
 from wick_graph.core.usage import Usage, usage_of
 from wick_graph.engine.agent import Agent
@@ -39,6 +38,7 @@ from wick_graph.messages import ToolResult
 from wick_graph.models.resolve import ModelChoice
 from wick_graph.runtime.context import Run
 from wick_graph.tools.toolsets import ToolStore
+from wick_graph.types import AGENT_ID_PATTERN
 
 _UNNAMED: Final = "LangGraph"
 """The name that LangGraph gives to graphs without one."""
@@ -75,7 +75,7 @@ class GuestAgent(Agent):
 
     def __init__(self, graph: Any, name: str = "graph") -> None:
         own = graph.name if is_graph(graph) else None
-        name = own if own and own != _UNNAMED and AGENT_ID.fullmatch(own) else name
+        name = own if own and own != _UNNAMED and AGENT_ID_PATTERN.fullmatch(own) else name
         _check(graph, name)
         never = FakeListChatModel(responses=[])
         super().__init__(

@@ -13,15 +13,17 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from wick_graph.config import AgentConfig
 from wick_graph.errors import ConfigError, ExpressionError, ToolError
 from wick_graph.expressions import Expression, compile_expression, glob_match
 from wick_graph.hooks.protocol import BaseHook, in_place
 from wick_graph.machine import user_id
 from wick_graph.messages import ToolCall
 from wick_graph.tools.result import failure, normalise
+
+if TYPE_CHECKING:
+    from wick_graph.config import AgentConfig
 
 KIND: Final = "approval"
 """The `kind` of the question that an interrupt carries."""

@@ -7,7 +7,6 @@ import re
 from typing import Any, Final, Protocol, runtime_checkable
 
 from wick_graph.backends import Entry, FileSystem
-from wick_graph.config.yaml_reader import read_yaml
 from wick_graph.errors import ConfigError
 from wick_graph.messages.content import visible
 
@@ -111,6 +110,8 @@ def _end(lines: list[str]) -> int | None:
 
 def read(data: bytes) -> dict[str, Any]:
     """Return the front matter of a file; empty if it is missing or invalid."""
+    from wick_graph.config.yaml_reader import read_yaml  # noqa: PLC0415  # slow, and seldom used
+
     block = split(data[:MAX_BYTES].decode("utf-8", "replace"))
     if block is None:
         return {}

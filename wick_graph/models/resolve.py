@@ -16,10 +16,8 @@ from langchain_core.runnables.retry import RunnableRetry
 from wick_graph.constants import DEFAULT_CONTEXT_WINDOW
 from wick_graph.errors import ConfigError, ModelError
 from wick_graph.models.call import bind
-from wick_graph.models.demo import demo_model
 from wick_graph.models.providers import PROVIDERS, build, find_model, key_of, load
 from wick_graph.models.retry import RetryPolicy
-from wick_graph.models.scripted import ScriptedModel
 from wick_graph.models.spec import AUTO, ModelSpec, parse
 
 if TYPE_CHECKING:
@@ -293,6 +291,9 @@ def _fallback(entry: Any, base_dir: Path, env: Mapping[str, str]) -> ModelChoice
 
 
 def _scripted(place: str, base_dir: Path) -> BaseChatModel:
+    from wick_graph.models.demo import demo_model  # noqa: PLC0415  # slow, and seldom used
+    from wick_graph.models.scripted import ScriptedModel  # noqa: PLC0415  # slow, and seldom used
+
     if place == "demo":
         return demo_model()
     path = base_dir / place

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, get_args
 from urllib.parse import urlsplit
 
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import Draft202012Validator, validator_for
 from langchain_core.messages import AIMessage
 from pydantic import TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.errors import PydanticUserError
@@ -450,6 +448,9 @@ def _form(given: Any, name: str) -> OutputForm:
 
 
 def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
+    from jsonschema.exceptions import SchemaError  # noqa: PLC0415  # slow, and seldom used
+    from jsonschema.validators import Draft202012Validator, validator_for  # noqa: PLC0415  # slow, and seldom used
+
     made = {**schema}
     if not isinstance(made.get("$schema", ""), str):
         raise ConfigError("output_type is no JSON schema at $.$schema: it must be a text")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
@@ -64,63 +64,75 @@ class EventStream(Response):
         """Answer one request."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        work = asyncio.create_task(self._send_all(send))
+        wire = _Wire(send, self._timeout)
+        work = asyncio.create_task(self._send_all(wire))
         gone = asyncio.create_task(_disconnected(receive))
+        pings = asyncio.create_task(wire.ping(self._ping))
         try:
-            await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([work, gone, pings], return_when=asyncio.FIRST_COMPLETED)
             finished = work.done() and _finished(work)
         finally:
-            for task in (work, gone):
+            for task in (work, gone, pings):
                 task.cancel()
-            await asyncio.wait([work, gone])
+            await asyncio.wait([work, gone, pings])
         if not finished and self._left is not None:
             await self._left()
 
-    async def _send_all(self, send: Send) -> bool:
+    async def _send_all(self, wire: _Wire) -> bool:
         """Send all pieces; return False if the client stopped reading."""
         try:
             async with aclosing(self._pieces()) as pieces:  # type: ignore[type-var]  # a generator
-                pinged = _with_pings(pieces, self._ping)
-                async with aclosing(pinged):
-                    async for piece in pinged:
-                        await self._put(send, piece)
-            await self._put(send, b"", more=False)
+                await wire.follow(pieces)
+            await wire.put(b"", more=False)
         except (TimeoutError, OSError):
             return False
         return True
 
-    async def _put(self, send: Send, body: bytes, more: bool = True) -> None:
+
+class _Wire:
+    """Sends the pieces that are available together, and pings while it waits after a None."""
+
+    def __init__(self, send: Send, timeout: float) -> None:
+        self._send, self._timeout = send, timeout
+        self._free = asyncio.Lock()
+        self._waits = False
+        """Whether the next piece may take long."""
+        self._sent = 0.0
+        """When something was sent last, by the loop's clock."""
+
+    async def put(self, body: bytes, more: bool = True) -> None:
+        """Send some bytes, after a ping that is on its way."""
         message = {"type": "http.response.body", "body": body, "more_body": more}
-        async with asyncio.timeout(self._timeout):
-            await send(message)
+        async with self._free, asyncio.timeout(self._timeout):
+            await self._send(message)
+        self._sent = asyncio.get_running_loop().time()
 
+    async def follow(self, coming: Pieces) -> None:
+        """Send all pieces."""
+        pieces: list[bytes] = []
+        async for piece in coming:
+            self._waits = False
+            if piece:
+                pieces.append(piece)
+            if pieces and (piece is None or len(pieces) >= _PIECES):
+                await self.put(b"".join(pieces))
+                pieces = []
+            self._waits = piece is None
+        self._waits = False
+        if pieces:
+            await self.put(b"".join(pieces))
 
-async def _with_pings(coming: Pieces, every: float) -> AsyncGenerator[bytes]:
-    """Join pieces that are available together; send pings while waiting after a None."""
-    pieces: list[bytes] = []
-    pause = False
-    while True:
-        if pause:
-            waiting = asyncio.ensure_future(anext(coming, _END))
-            try:
-                while not (await asyncio.wait([waiting], timeout=every))[0]:
-                    yield PING
-            finally:
-                waiting.cancel()
-                await asyncio.wait([waiting])
-            found = waiting.result()
-        else:
-            found = await anext(coming, _END)
-        if found is _END:
-            break
-        pause = found is None
-        if found:
-            pieces.append(cast("bytes", found))
-        if pieces and (pause or len(pieces) >= _PIECES):
-            yield b"".join(pieces)
-            pieces = []
-    if pieces:
-        yield b"".join(pieces)
+    async def ping(self, every: float) -> None:
+        """Send a ping each time that nothing was sent for so long; end if the client is away."""
+        now = asyncio.get_running_loop().time
+        self._sent = now()
+        while True:
+            await asyncio.sleep(max(self._sent + every - now(), every / 10))
+            if self._waits and now() >= self._sent + every:
+                try:
+                    await self.put(PING)
+                except (TimeoutError, OSError):
+                    return
 
 
 def _finished(work: asyncio.Task[bool]) -> bool:
@@ -129,8 +141,6 @@ def _finished(work: asyncio.Task[bool]) -> bool:
         log.error("a stream broke off", exc_info=error)
     return error is None and work.result()
 
-
-_END: Final = object()
 
 _PIECES: Final = 64
 

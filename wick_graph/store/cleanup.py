@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import ormsgpack
@@ -41,7 +41,7 @@ from wick_graph.store.codec import (
     unfold,
 )
 from wick_graph.store.connection import StoreConnection, drop_old
-from wick_graph.store.dialect import Database
+from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.digests import BLOBS, EVENTS, changing, drop_steps, erase, row_hash
 from wick_graph.store.journal_rows import ALL, KEY, RUN_BYTES, page_run
 from wick_graph.store.row_format import Form, Seals, WritesBody, bytes_text, text_bytes
@@ -431,10 +431,12 @@ _TOGETHER: Final = 32
 
 _MARKS: Final = ("tenant", "thread", "status")
 
-_MARK: Final = statements.prepared(
-    update(threads)
-    .where(threads.c.id == bindparam("t"))
-    .values(**checked(threads, {name: bindparam(name) for name in _MARKS})),
+_MARK: Final = Prepared(
+    lambda: (
+        update(threads)
+        .where(threads.c.id == bindparam("t"))
+        .values(**checked(threads, {name: bindparam(name) for name in _MARKS}))
+    ),
     *_MARKS,
     "t",
 )
@@ -473,8 +475,9 @@ def _remove_some(db: Database, group: Sequence[int]) -> bool:
     texts, left = _texts_of(len(group)), BATCH
     db.execute(texts.lock, group)  # others may remove them at the same time
     lanes = [row[0] for row in db.execute(texts.lanes, group).fetchall()]
-    steps: list[tuple[str, Sequence[int]]] = [(text, group) for text in texts.own]
-    for text, owners in (*((text, group) for text in _PAGES_OF), (_ITEMS_OF, lanes)):
+    steps: list[tuple[Prepared, Sequence[int]]] = [(text, group) for text in texts.own]
+    pages: list[tuple[Prepared, Sequence[int]]] = [(one, group) for one in _PAGES_OF]
+    for text, owners in (*pages, (_ITEMS_OF, lanes)):
         starts, ends = _merged((owner, owner) for owner in owners)
         ranges = zip(starts, ends, strict=True)
         steps += [(text, (low << LANE_BITS, high << LANE_BITS | PLACES)) for low, high in ranges]
@@ -492,10 +495,10 @@ def _some(key: Column[Any], *conditions: ColumnElement[bool]) -> Any:
     return delete(key.table).where(key.in_(some))
 
 
-def _within(table: Table) -> str:
+def _within(table: Table) -> Prepared:
     rid = table.c.rid
     low, high = (bindparam(name, type_=BigInteger) for name in ("low", "high"))
-    return statements.prepared(_some(rid, rid.between(low, high)), "low", "high", "most")
+    return Prepared(lambda: _some(rid, rid.between(low, high)), "low", "high", "most")
 
 
 _PAGES_OF: Final = tuple(map(_within, (moments, events, digests)))
@@ -506,11 +509,11 @@ _ITEMS_OF: Final = _within(items)
 class _Texts(NamedTuple):
     """Statements about a group of threads."""
 
-    lock: str
-    lanes: str
-    own: tuple[str, ...]
-    names: str
-    threads: str
+    lock: Prepared
+    lanes: Prepared
+    own: tuple[Prepared, ...]
+    names: Prepared
+    threads: Prepared
 
 
 @cache
@@ -521,14 +524,14 @@ def _texts_of(size: int) -> _Texts:
     locked = select(threads.c.id).where(mine).order_by(threads.c.id).with_for_update()
     keys = [one.c.thread if one.name == "leases" else one.c.rid for one in OWNED]
     return _Texts(
-        lock=statements.prepared(locked, *order),
-        lanes=statements.prepared(select(names.c.id).where(lanes), *order),
+        lock=Prepared(lambda: locked, *order),
+        lanes=Prepared(lambda: select(names.c.id).where(lanes), *order),
         own=tuple(
-            statements.prepared(_some(key, table.c.thread.in_(group)), *order, "most")
+            Prepared(partial(_some, key, table.c.thread.in_(group)), *order, "most")
             for key, table in zip(keys, OWNED, strict=True)
         ),
-        names=statements.prepared(_some(names.c.id, lanes), *order, "most"),
-        threads=statements.prepared(delete(threads).where(mine), *order),
+        names=Prepared(lambda: _some(names.c.id, lanes), *order, "most"),
+        threads=Prepared(lambda: delete(threads).where(mine), *order),
     )
 
 

@@ -19,12 +19,12 @@ from wick_graph.constants import THREAD_TTL_SECONDS, WARM_BYTES
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import statements, transactions
-from wick_graph.store.dialect import Database, Dialect, ThreadRow
+from wick_graph.store.dialect import Database, Dialect, Prepared, ThreadRow
 from wick_graph.store.digests import erase
 from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import checkpoints, clock, threads, writes
-from wick_graph.store.statements import checked, compiled, prepared
+from wick_graph.store.statements import checked, compiled
 from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
 from wick_graph.store.transactions import Group, Transactions, Worker, closed
 from wick_graph.store.warm import Kept, WarmThreads
@@ -75,8 +75,10 @@ _ROW: Final = 1
 
 _b = bindparam
 
-_LAST: Final = prepared(
-    select(clock.c.boot, clock.c.wall, clock.c.steady, clock.c.since).where(clock.c.rid == _b("r")),
+_LAST: Final = Prepared(
+    lambda: select(clock.c.boot, clock.c.wall, clock.c.steady, clock.c.since).where(
+        clock.c.rid == _b("r")
+    ),
     "r",
 )
 
@@ -84,8 +86,8 @@ _values: Final[dict[str, Any]] = {name: _b(name) for name in ("boot", "wall", "s
 
 _row = upsert(clock).values(rid=_b("r"), **checked(clock, _values, new=True))
 
-_NOTE: Final = prepared(
-    _row.on_conflict_do_update(
+_NOTE: Final = Prepared(
+    lambda: _row.on_conflict_do_update(
         index_elements=["rid"], set_={name: _row.excluded[name] for name in (*_values, "checksum")}
     ),
     *("r", "boot", "wall", "steady", "since"),

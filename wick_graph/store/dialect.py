@@ -7,6 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol
 
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql import Executable
+from sqlalchemy.sql.compiler import SQLCompiler
+
 from wick_graph.errors import StorageError
 
 Synchronous = Literal["FULL", "NORMAL"]
@@ -16,6 +20,43 @@ Now = Callable[[], float]
 ThreadRow = tuple[Any, ...]
 """Id, generation, last access and TTL of a thread. If threads are locked, also its version, which
 grows with each transaction that writes to the thread."""
+
+
+_SQLITE: Final = sqlite.dialect(paramstyle="qmark")
+
+
+class Prepared:
+    """A statement whose parameters have an order; it is made and compiled at its first use."""
+
+    __slots__ = ("_make", "_text", "order")
+
+    def __init__(self, make: Callable[[], Executable], *order: str) -> None:
+        self._make = make
+        self._text: str | None = None
+        self.order = order
+
+    @property
+    def statement(self) -> Executable:
+        """The statement behind the text."""
+        return self._make()
+
+    @property
+    def text(self) -> str:
+        """The text in SQLite's dialect."""
+        if self._text is None:
+            self._text = self._compiled()
+        return self._text
+
+    def _compiled(self) -> str:
+        made = self.statement.compile(dialect=_SQLITE)  # type: ignore[attr-defined]  # Executable lacks it in the stubs
+        assert isinstance(made, SQLCompiler)
+        named, text = list(made.positiontup or ()), str(made)
+        if named == list(self.order):
+            return text
+        assert set(named) == set(self.order), (named, self.order)
+        head, *rest = text.split("?")  # a parameter that occurs twice is given once
+        pairs = zip(named, rest, strict=True)
+        return head + "".join(f"?{self.order.index(name) + 1}{part}" for name, part in pairs)
 
 
 class Rows(Protocol):
@@ -44,10 +85,10 @@ class Database(Protocol):
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
 
-    def execute(self, text: str, values: Sequence[Any] = ..., /) -> Rows:
+    def execute(self, text: str | Prepared, values: Sequence[Any] = ..., /) -> Rows:
         """Run a statement."""
 
-    def executemany(self, text: str, rows: Iterable[Sequence[Any]], /) -> object:
+    def executemany(self, text: str | Prepared, rows: Iterable[Sequence[Any]], /) -> object:
         """Run a statement once for each row of values."""
 
     def close(self) -> None:

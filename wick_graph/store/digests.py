@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
-from wick_graph.store.dialect import Database
+from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.schema import (
     LANE_BITS,
     PLACES,
@@ -33,7 +33,7 @@ from wick_graph.store.schema import (
     streams,
     writes,
 )
-from wick_graph.store.statements import checksum_of, compiled, prepared
+from wick_graph.store.statements import checksum_of, compiled
 
 # --- Digests of threads: sums over their rows, which reveal missing and foreign rows.
 #
@@ -84,8 +84,8 @@ _b = bindparam
 
 _row = upsert(digests).values(rid=_b("r"), **{table.name: _b(table.name) for table in TABLES})
 
-_ADD: Final = prepared(
-    _row.on_conflict_do_update(
+_ADD: Final = Prepared(
+    lambda: _row.on_conflict_do_update(
         index_elements=["rid"],
         set_={
             table.name: (digests.c[table.name] + _row.excluded[table.name]).bitwise_and(
@@ -187,15 +187,15 @@ class Account:
         return sums
 
 
-RUN_ROW: Final = prepared(
-    select(*(runs.c[name] for name in HASHED[runs]), runs.c.body).where(
+RUN_ROW: Final = Prepared(
+    lambda: select(*(runs.c[name] for name in HASHED[runs]), runs.c.body).where(
         runs.c.thread == _b("t"), runs.c.number == _b("n")
     ),
     *("t", "n"),
 )
 
-CALL_ROW: Final = prepared(
-    select(*(calls.c[name] for name in HASHED[calls]), calls.c.body).where(
+CALL_ROW: Final = Prepared(
+    lambda: select(*(calls.c[name] for name in HASHED[calls]), calls.c.body).where(
         calls.c.thread == _b("t"), calls.c.key == _b("k")
     ),
     *("t", "k"),
@@ -398,6 +398,14 @@ def to_schema_4(db: Database) -> None:
     db.execute("CREATE INDEX memories_expires ON memories (tenant, expires)")
 
 
+def to_schema_5(db: Database) -> None:
+    """Add the indexes of lists of threads; let the one of expired threads begin with the tenant."""
+    db.execute("DROP INDEX threads_expiry")
+    db.execute("CREATE INDEX threads_expiry ON threads (tenant, expires_at)")
+    db.execute("CREATE INDEX threads_status ON threads (tenant, status, last_access, id)")
+    db.execute("CREATE INDEX threads_agent ON threads (tenant, agent, status, last_access, id)")
+
+
 def _add_checksums(db: Database, table: str, columns: Sequence[str]) -> None:
     key = "thread" if table == "leases" else "id" if table == "threads" else "rid"
     found = db.execute(f"SELECT {key}, {', '.join(columns)} FROM {table}").fetchall()
@@ -447,7 +455,7 @@ def _rows(db: Database, table: str, columns: Sequence[str]) -> Iterable[Any]:
 
 Migration = Callable[[Database], None]
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2, to_schema_3, to_schema_4)
+MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2, to_schema_3, to_schema_4, to_schema_5)
 """The step at index 0 leads from schema 1 to schema 2, and so on; never change a released step."""
 
 

@@ -14,11 +14,10 @@ from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, find
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection, is_alive
-from wick_graph.store.dialect import Database
+from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.digests import BLOBS, MOMENTS, RUN_ROW, RUNS, hash_of, row_hash
 from wick_graph.store.row_format import Seals, bytes_text, pack_id, text_bytes, unpack_id
 from wick_graph.store.schema import LANE_BITS, PLACES, runs, threads
-from wick_graph.store.statements import prepared
 from wick_graph.store.thread_cache import ThreadCache
 
 # --- The rows of a thread's journal: pages of moments, runs, and blobs.
@@ -367,17 +366,17 @@ _RUNS: Final = (
     .where(threads.c.tenant == _b("tenant"))
 )
 
-_BY_ID: Final = prepared(
-    _RUNS.where(runs.c.run == _b("r")).order_by(runs.c.started.desc()), "tenant", "r"
+_BY_ID: Final = Prepared(
+    lambda: _RUNS.where(runs.c.run == _b("r")).order_by(runs.c.started.desc()), "tenant", "r"
 )
 
-_LATEST: Final = prepared(
-    _RUNS.order_by(runs.c.started.desc(), runs.c.rid.desc()).limit(_b("n")).offset(_b("o")),
+_LATEST: Final = Prepared(
+    lambda: _RUNS.order_by(runs.c.started.desc(), runs.c.rid.desc()).limit(_b("n")).offset(_b("o")),
     *("tenant", "n", "o"),
 )
 
-_BELOW: Final = prepared(
-    _RUNS.where(
+_BELOW: Final = Prepared(
+    lambda: _RUNS.where(
         threads.c.parent == _b("p"), runs.c.started >= _b("low"), runs.c.started <= _b("high")
     ).order_by(runs.c.started),
     *("tenant", "p", "low", "high"),

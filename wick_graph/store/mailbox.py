@@ -20,9 +20,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from wick_graph.errors import StorageError
 from wick_graph.store.connection import LEASE_SECONDS, StoreConnection, is_alive, owner
+from wick_graph.store.dialect import Prepared
 from wick_graph.store.row_format import bytes_text, text_bytes
 from wick_graph.store.schema import facts, inbox, outbox
-from wick_graph.store.statements import checked, compiled, prepared
+from wick_graph.store.statements import checked, compiled
 
 P = ParamSpec("P")
 
@@ -100,15 +101,15 @@ def _ordered(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _insert(table: Table, *names: str) -> str:
+def _insert(table: Table, *names: str) -> Prepared:
     """Return the text that adds a row with these columns, unless its key is there."""
     values = checked(table, {name: _b(name) for name in names}, new=True)
     made = upsert(table).values(**values).on_conflict_do_nothing().returning(table.c.rid)
-    return prepared(made, *names)
+    return Prepared(lambda: made, *names)
 
 
 @cache
-def _update(table: Table, *names: str) -> str:
+def _update(table: Table, *names: str) -> Prepared:
     """Return the text that changes these columns of a row in a state."""
     new: dict[str, Any] = {name: _b(f"new_{name}") for name in names}
     made = (
@@ -116,12 +117,12 @@ def _update(table: Table, *names: str) -> str:
         .values(**checked(table, new))
         .where(table.c.rid == _b("row"), table.c.tenant == _b("tenant"), table.c.state == _b("was"))
     )
-    return prepared(made, *(one.key for one in new.values()), "row", "tenant", "was")
+    return Prepared(lambda: made, *(one.key for one in new.values()), "row", "tenant", "was")
 
 
-def _about(statement: Any, table: Table, *names: str) -> str:
+def _about(statement: Any, table: Table, *names: str) -> Prepared:
     """Return the text of a statement about the rows with given values of these columns."""
-    return prepared(statement.where(*(table.c[name] == _b(name) for name in names)), *names)
+    return Prepared(lambda: statement.where(*(table.c[name] == _b(name) for name in names)), *names)
 
 
 _OPEN_IN: Final = _about(select(inbox.c.rid, inbox.c.server), inbox, "tenant", "state", "chat")

@@ -36,12 +36,12 @@ from wick_graph.errors import StorageError
 from wick_graph.store.allowlist import AllowList
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection
-from wick_graph.store.dialect import Database, Synchronous
+from wick_graph.store.dialect import Database, Prepared, Synchronous
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.row_format import bytes_text, text_bytes
 from wick_graph.store.saver import SqlSaver, dialect_of
 from wick_graph.store.schema import memories
-from wick_graph.store.statements import checked, compiled, prepared
+from wick_graph.store.statements import checked, compiled
 from wick_graph.store.threads import Sweeper, sweep
 from wick_graph.store.vectors import Known, VectorIndex
 
@@ -99,12 +99,12 @@ _range: Final = (_m.tenant == _b("t"), _m.key >= _b("low"), _m.key < _b("high"))
 
 _COLUMNS: Final = (_m.rid, _m.key, _m.created, _m.updated, _m.ttl, _m.expires, _m.body)
 
-_GET: Final = prepared(
-    select(*_COLUMNS).where(_m.tenant == _b("t"), _m.key == _b("k"), _live), "t", "k", "n"
+_GET: Final = Prepared(
+    lambda: select(*_COLUMNS).where(_m.tenant == _b("t"), _m.key == _b("k"), _live), "t", "k", "n"
 )
 
-_IDS: Final = prepared(
-    select(_m.rid).where(*_range, _live).order_by(_m.rid).limit(_b("l")).offset(_b("o")),
+_IDS: Final = Prepared(
+    lambda: select(_m.rid).where(*_range, _live).order_by(_m.rid).limit(_b("l")).offset(_b("o")),
     *("t", "low", "high", "n", "l", "o"),
 )
 
@@ -112,25 +112,29 @@ _between: Final = (*_range, _m.rid.between(_b("first"), _b("last")))
 
 _BETWEEN: Final = ("t", "low", "high", "first", "last")
 
-_ROWS: Final = prepared(select(*_COLUMNS).where(*_between), *_BETWEEN)
+_ROWS: Final = Prepared(lambda: select(*_COLUMNS).where(*_between), *_BETWEEN)
 
-_VECTORS: Final = prepared(select(_m.rid, _m.key, _m.vectors).where(*_between), *_BETWEEN)
+_VECTORS: Final = Prepared(lambda: select(_m.rid, _m.key, _m.vectors).where(*_between), *_BETWEEN)
 
-_KEYS: Final = prepared(
-    select(_m.key).where(*_range, _live).order_by(_m.key), *("t", "low", "high", "n")
+_KEYS: Final = Prepared(
+    lambda: select(_m.key).where(*_range, _live).order_by(_m.key), *("t", "low", "high", "n")
 )
 
-_DELETE: Final = prepared(delete(memories).where(_m.tenant == _b("t"), _m.key == _b("k")), "t", "k")
+_DELETE: Final = Prepared(
+    lambda: delete(memories).where(_m.tenant == _b("t"), _m.key == _b("k")), "t", "k"
+)
 
-_DELETE_EXPIRED: Final = prepared(
-    delete(memories).where(_m.tenant == _b("t"), _m.key == _b("k"), _m.expires <= _b("n")),
+_DELETE_EXPIRED: Final = Prepared(
+    lambda: delete(memories).where(_m.tenant == _b("t"), _m.key == _b("k"), _m.expires <= _b("n")),
     *("t", "k", "n"),
 )
 
-_TOUCH: Final = prepared(
-    update(memories)
-    .values(**checked(memories, {"expires": _b("e")}))
-    .where(_m.rid == _b("r"), _m.tenant == _b("t"), _m.expires == _b("o")),
+_TOUCH: Final = Prepared(
+    lambda: (
+        update(memories)
+        .values(**checked(memories, {"expires": _b("e")}))
+        .where(_m.rid == _b("r"), _m.tenant == _b("t"), _m.expires == _b("o"))
+    ),
     *("e", "r", "t", "o"),
 )
 """It changes no item that was put again meanwhile, perhaps without a TTL."""
@@ -138,12 +142,12 @@ _TOUCH: Final = prepared(
 _PUT_ORDER: Final = (*("tenant", "key", "created", "updated", "ttl", "expires", "body", "vectors"),)
 
 
-def _put() -> str:
+def _put() -> Prepared:
     values = checked(memories, {name: _b(name) for name in _PUT_ORDER}, new=True)
     made = upsert(memories).values(**values)
     new = {name: made.excluded[name] for name in _PUT_ORDER[3:]}
     made = made.on_conflict_do_update(index_elements=["tenant", "key"], set_=checked(memories, new))
-    return prepared(made, *_PUT_ORDER)
+    return Prepared(lambda: made, *_PUT_ORDER)
 
 
 _PUT: Final = _put()
@@ -434,7 +438,7 @@ class _Reading:
         stored = [data and open_(data, tenant, key, "vectors") for _, key, data in rows]
         return self._index.scores(query, stored)
 
-    def _rows(self, text: str, low: bytes, ids: Sequence[int]) -> list[Any]:
+    def _rows(self, text: Prepared, low: bytes, ids: Sequence[int]) -> list[Any]:
         """Return rows below a namespace by their numbers, which ascend."""
         wanted = frozenset(ids)
         values = (self._core.tenant, low, low + _AFTER, ids[0], ids[-1])

@@ -23,11 +23,11 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from wick_graph.errors import StorageError, missing_extra
 from wick_graph.store import statements
-from wick_graph.store.dialect import Database, Dialect, Now, Rows, Synchronous, ThreadRow
+from wick_graph.store.dialect import Database, Dialect, Now, Prepared, Rows, Synchronous, ThreadRow
 from wick_graph.store.digests import MIGRATIONS, Account, Migration
 from wick_graph.store.schema import SCHEMA_VERSION, metadata
 from wick_graph.store.sqlite import APPLICATION_ID
-from wick_graph.store.statements import POSTGRES_NOW, StatementText, statement_of
+from wick_graph.store.statements import POSTGRES_NOW, StatementText
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -116,7 +116,7 @@ def target_of(url: str) -> Target:
 
 DIALECT: Final = PGDialect(paramstyle="format")  # type: ignore[no-untyped-call]  # not typed there
 
-_texts: Final[dict[str, str]] = {}
+_texts: Final[dict[str | Prepared, str]] = {}
 
 
 def compiled(statement: Executable) -> tuple[str, list[Any], list[str]]:
@@ -144,17 +144,17 @@ class Postgres:
         """Whether a transaction is open, even a failed one."""
         return not self.raw.closed and self.raw.info.transaction_status.value in (1, 2, 3)
 
-    def execute(self, text: str, values: Sequence[Any] = (), /) -> Rows:
+    def execute(self, text: str | Prepared, values: Sequence[Any] = (), /) -> Rows:
         """Run a prepared statement, by its SQLite text, or one that was made for this call."""
         known = _texts.get(text)
         if known is None:
             if isinstance(text, StatementText):
                 own, values, _ = compiled(text.statement)
                 return self._run(own, values)
-            known = _texts[str(text)] = _translated(text)
+            known = _texts[text] = _translated(text)
         return self._run(known, values)
 
-    def executemany(self, text: str, rows: Iterable[Sequence[Any]], /) -> None:
+    def executemany(self, text: str | Prepared, rows: Iterable[Sequence[Any]], /) -> None:
         """Run a statement once for each row of values, without waiting in between."""
         known = _texts.get(text) or _translated(text)
         self.raw.cursor().executemany(known, rows)
@@ -175,14 +175,12 @@ class Postgres:
         return made
 
 
-def _translated(text: str) -> str:
+def _translated(text: str | Prepared) -> str:
     """Return PostgreSQL's text of a prepared statement; any other text is returned as it is."""
-    found = statement_of(text)
-    if found is None:
+    if not isinstance(text, Prepared):
         return text
-    statement, order = found
-    own, _, names = compiled(statement)
-    assert names == list(order), (names, order)
+    own, _, names = compiled(text.statement)
+    assert names == list(text.order), (names, text.order)
     return own
 
 

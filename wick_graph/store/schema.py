@@ -28,7 +28,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 LANE_BITS: Final = 32
 """An item's key is `lane << LANE_BITS | place`."""
@@ -74,10 +74,13 @@ threads: Final = Table(
     Column("last_error", LargeBinary),
     Column("checksum", BigInteger),
     UniqueConstraint("tenant", "thread"),
-    Index("threads_expiry", "expires_at"),
+    Index("threads_expiry", "tenant", "expires_at"),
+    Index("threads_status", "tenant", "status", "last_access", "id"),
+    Index("threads_agent", "tenant", "agent", "status", "last_access", "id"),
     sqlite_autoincrement=True,
 )
-"""`generation` grows when rows of a thread are removed; a cache of items is for one generation."""
+"""`generation` grows when rows of a thread are removed; a cache of items is for one generation.
+A list of threads merges a range of an index for each status: two indexes serve every filter."""
 
 names: Final = Table(
     "names",

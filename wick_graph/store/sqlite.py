@@ -15,7 +15,7 @@ import stat
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from wick_graph import machine
 from wick_graph.errors import StorageError
-from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Synchronous
+from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Prepared, Synchronous
 from wick_graph.store.digests import Account, migrate
 from wick_graph.store.schema import SCHEMA_VERSION, metadata
 from wick_graph.store.statements import checksum_of
@@ -71,6 +71,14 @@ class Connection(sqlite3.Connection):
         super().__init__(*args, **kwargs)
         self.account = Account()
         self.create_function("wick_checksum", -1, checksum_of, deterministic=True)
+
+    def execute(self, text: str | Prepared, values: Any = (), /) -> sqlite3.Cursor:
+        """Run a statement."""
+        return super().execute(text.text if isinstance(text, Prepared) else text, values)
+
+    def executemany(self, text: str | Prepared, rows: Iterable[Any], /) -> sqlite3.Cursor:
+        """Run a statement once for each row of values."""
+        return super().executemany(text.text if isinstance(text, Prepared) else text, rows)
 
     def claim(self, path: Path) -> None:
         """Mark this connection's file as open."""

@@ -28,6 +28,7 @@ from sqlalchemy.sql import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from wick_graph.store.dialect import Prepared
 from wick_graph.store.schema import (
     blobs,
     calls,
@@ -46,13 +47,11 @@ from wick_graph.store.schema import (
 
 # --- The texts of statements, and the clock that statements read.
 #
-# A text is in SQLite's dialect, so it costs SQLite nothing more. For another database,
-# `statement_of` returns the statement behind a text.
+# A text is in SQLite's dialect, so it costs SQLite nothing more. Another database compiles the
+# statement behind it.
 
 
 _DIALECT: Final = sqlite.dialect(paramstyle="qmark")
-
-_statements: Final[dict[str, tuple[Executable, tuple[str, ...]]]] = {}
 
 
 class Now(FunctionElement[float]):
@@ -135,25 +134,6 @@ def compiled(statement: Executable) -> tuple[str, list[Any]]:
     return text, [values[name] for name in made.positiontup or ()]
 
 
-def prepared(statement: Executable, *order: str) -> str:
-    """Return the text of a statement that takes its parameters in this order."""
-    made = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # as above
-    assert isinstance(made, SQLCompiler)
-    named, text = list(made.positiontup or ()), str(made)
-    if named != list(order):  # a parameter that occurs twice is given once
-        assert set(named) == set(order), (named, order)
-        head, *rest = text.split("?")
-        pairs = zip(named, rest, strict=True)
-        text = head + "".join(f"?{order.index(name) + 1}{part}" for name, part in pairs)
-    _statements[text] = statement, order
-    return text
-
-
-def statement_of(text: str) -> tuple[Executable, tuple[str, ...]] | None:
-    """Return the statement behind a prepared text and the order of its parameters."""
-    return _statements.get(text)
-
-
 # --- Prepared SQL of the path that every step takes.
 
 
@@ -163,8 +143,8 @@ _here = (checkpoints.c.thread == _b("t"), checkpoints.c.ns == _b("n"))
 
 _based = items.alias("based")
 
-THREAD: Final = prepared(
-    select(threads.c.id, threads.c.generation, threads.c.last_access, threads.c.ttl).where(
+THREAD: Final = Prepared(
+    lambda: select(threads.c.id, threads.c.generation, threads.c.last_access, threads.c.ttl).where(
         threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")
     ),
     "tenant",
@@ -187,16 +167,18 @@ _new_thread = upsert(threads).values(**checked(threads, _born, new=True))
 
 _in_order = ("tenant", "key", "state", "pin", "created", "seen", "life", "until", "gen")
 
-NEW_THREAD: Final = prepared(_new_thread.returning(threads.c.id), *_in_order)
+NEW_THREAD: Final = Prepared(lambda: _new_thread.returning(threads.c.id), *_in_order)
 
-NEW_THREAD_OR_NONE: Final = prepared(
-    _new_thread.on_conflict_do_nothing().returning(threads.c.id), *_in_order
+NEW_THREAD_OR_NONE: Final = Prepared(
+    lambda: _new_thread.on_conflict_do_nothing().returning(threads.c.id), *_in_order
 )
 
-SEEN: Final = prepared(
-    update(threads)
-    .values(**checked(threads, {"last_access": _b("now"), "expires_at": _b("until")}))
-    .where(threads.c.id == _b("t")),
+SEEN: Final = Prepared(
+    lambda: (
+        update(threads)
+        .values(**checked(threads, {"last_access": _b("now"), "expires_at": _b("until")}))
+        .where(threads.c.id == _b("t"))
+    ),
     "now",
     "until",
     "t",
@@ -222,8 +204,10 @@ THREAD_COLUMNS: Final = (
 )
 """The columns of `threads.ThreadInfo`; both counts are read from an index alone."""
 
-INFO: Final = prepared(
-    select(*THREAD_COLUMNS).where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
+INFO: Final = Prepared(
+    lambda: select(*THREAD_COLUMNS).where(
+        threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")
+    ),
     "tenant",
     "key",
 )
@@ -240,10 +224,12 @@ _opened = {
     "last_error": null(),
 }
 
-OPEN: Final = prepared(
-    update(threads)
-    .values(**checked(threads, _opened))
-    .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
+OPEN: Final = Prepared(
+    lambda: (
+        update(threads)
+        .values(**checked(threads, _opened))
+        .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key"))
+    ),
     *("name", "state", "named", "now", "life", "until", "r", "tenant", "key"),
 )
 
@@ -255,60 +241,68 @@ _closed: Final[dict[str, Any]] = {
     "last_error": _b("error"),
 }
 
-CLOSE: Final = prepared(
-    update(threads)
-    .values(**checked(threads, _closed))
-    .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")),
+CLOSE: Final = Prepared(
+    lambda: (
+        update(threads)
+        .values(**checked(threads, _closed))
+        .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key"))
+    ),
     *("state", "now", "at", "because", "error", "tenant", "key"),
 )
 
-GENERATION: Final = prepared(
-    update(threads)
-    .values(**checked(threads, {"generation": threads.c.generation + _b("one")}))
-    .where(threads.c.id == _b("t")),
+GENERATION: Final = Prepared(
+    lambda: (
+        update(threads)
+        .values(**checked(threads, {"generation": threads.c.generation + _b("one")}))
+        .where(threads.c.id == _b("t"))
+    ),
     "one",
     "t",
 )
 
-NAMES: Final = prepared(
-    select(names.c.id, names.c.scope, names.c.text).where(names.c.thread == _b("t")), "t"
+NAMES: Final = Prepared(
+    lambda: select(names.c.id, names.c.scope, names.c.text).where(names.c.thread == _b("t")), "t"
 )
 
-NEW_NAME: Final = prepared(
-    insert(names).values(thread=_b("t"), scope=_b("s"), text=_b("x")).returning(names.c.id),
+NEW_NAME: Final = Prepared(
+    lambda: insert(names).values(thread=_b("t"), scope=_b("s"), text=_b("x")).returning(names.c.id),
     "t",
     "s",
     "x",
 )
 
-LAST_ITEM: Final = prepared(
-    select(func.max(items.c.rid)).where(items.c.rid.between(_b("low"), _b("high"))),
+LAST_ITEM: Final = Prepared(
+    lambda: select(func.max(items.c.rid)).where(items.c.rid.between(_b("low"), _b("high"))),
     "low",
     "high",
 )
 
-NEW_ITEM: Final = prepared(
-    insert(items).values(rid=_b("r"), base=_b("s"), body=_b("x")), "r", "s", "x"
+NEW_ITEM: Final = Prepared(
+    lambda: insert(items).values(rid=_b("r"), base=_b("s"), body=_b("x")), "r", "s", "x"
 )
 
-ITEMS: Final = prepared(
-    select(items.c.rid, items.c.base, items.c.body, _based.c.body)
-    .select_from(items.outerjoin(_based, _based.c.rid == items.c.base))
-    .where(items.c.rid.between(_b("low"), _b("high")))
-    .order_by(items.c.rid),
+ITEMS: Final = Prepared(
+    lambda: (
+        select(items.c.rid, items.c.base, items.c.body, _based.c.body)
+        .select_from(items.outerjoin(_based, _based.c.rid == items.c.base))
+        .where(items.c.rid.between(_b("low"), _b("high")))
+        .order_by(items.c.rid)
+    ),
     "low",
     "high",
 )
 
-NEW_BLOB: Final = prepared(
-    upsert(blobs)
-    .values(thread=_b("t"), hash=_b("h"), size=_b("s"), body=_b("x"))
-    .on_conflict_do_nothing(),
+NEW_BLOB: Final = Prepared(
+    lambda: (
+        upsert(blobs)
+        .values(thread=_b("t"), hash=_b("h"), size=_b("s"), body=_b("x"))
+        .on_conflict_do_nothing()
+    ),
     *("t", "h", "s", "x"),
 )
 
-BLOB: Final = prepared(
-    select(blobs.c.body).where(blobs.c.thread == _b("t"), blobs.c.hash == _b("h")), "t", "h"
+BLOB: Final = Prepared(
+    lambda: select(blobs.c.body).where(blobs.c.thread == _b("t"), blobs.c.hash == _b("h")), "t", "h"
 )
 
 _put = upsert(checkpoints).values(
@@ -327,12 +321,12 @@ _put = upsert(checkpoints).values(
 
 _put_in_order = ("t", "n", "i", "p", "src", "stp", "r", "h", "m", "x", "q")
 
-PUT: Final = prepared(
-    _put.on_conflict_do_nothing(index_elements=["thread", "ns", "id"]), *_put_in_order
+PUT: Final = Prepared(
+    lambda: _put.on_conflict_do_nothing(index_elements=["thread", "ns", "id"]), *_put_in_order
 )
 
-REPLACE: Final = prepared(
-    _put.on_conflict_do_update(
+REPLACE: Final = Prepared(
+    lambda: _put.on_conflict_do_update(
         index_elements=["thread", "ns", "id"],
         set_={
             name: _put.excluded[name]
@@ -343,12 +337,12 @@ REPLACE: Final = prepared(
 )
 """A checkpoint that replaces another has its number."""
 
-LAST_SEQ: Final = prepared(
-    select(func.max(checkpoints.c.seq)).where(checkpoints.c.thread == _b("t")), "t"
+LAST_SEQ: Final = Prepared(
+    lambda: select(func.max(checkpoints.c.seq)).where(checkpoints.c.thread == _b("t")), "t"
 )
 
-SEQ: Final = prepared(
-    select(checkpoints.c.seq).where(*_here, checkpoints.c.id == _b("i")), "t", "n", "i"
+SEQ: Final = Prepared(
+    lambda: select(checkpoints.c.seq).where(*_here, checkpoints.c.id == _b("i")), "t", "n", "i"
 )
 
 COLUMNS: Final = (
@@ -366,34 +360,40 @@ COLUMNS: Final = (
 )
 """The columns of `checkpoint_read.Row`, in its order."""
 
-LATEST: Final = prepared(
-    select(*COLUMNS)
-    .where(*_here, checkpoints.c.hidden == _b("h"))
-    .order_by(checkpoints.c.seq.desc())
-    .limit(_b("l"))
-    .offset(_b("o")),
+LATEST: Final = Prepared(
+    lambda: (
+        select(*COLUMNS)
+        .where(*_here, checkpoints.c.hidden == _b("h"))
+        .order_by(checkpoints.c.seq.desc())
+        .limit(_b("l"))
+        .offset(_b("o"))
+    ),
     *("t", "n", "h", "l", "o"),
 )
 
-HEAD: Final = prepared(
-    select(checkpoints.c.id, checkpoints.c.seq)
-    .where(*_here, checkpoints.c.hidden == _b("h"))
-    .order_by(checkpoints.c.seq.desc())
-    .limit(_b("l"))
-    .offset(_b("o")),
+HEAD: Final = Prepared(
+    lambda: (
+        select(checkpoints.c.id, checkpoints.c.seq)
+        .where(*_here, checkpoints.c.hidden == _b("h"))
+        .order_by(checkpoints.c.seq.desc())
+        .limit(_b("l"))
+        .offset(_b("o"))
+    ),
     *("t", "n", "h", "l", "o"),
 )
 
-EXACT: Final = prepared(
-    select(*COLUMNS).where(*_here, checkpoints.c.id == _b("i"), checkpoints.c.hidden <= _b("h")),
+EXACT: Final = Prepared(
+    lambda: select(*COLUMNS).where(
+        *_here, checkpoints.c.id == _b("i"), checkpoints.c.hidden <= _b("h")
+    ),
     "t",
     "n",
     "i",
     "h",
 )
 
-WRITES: Final = prepared(
-    select(writes.c.task, writes.c.path, writes.c.body).where(
+WRITES: Final = Prepared(
+    lambda: select(writes.c.task, writes.c.path, writes.c.body).where(
         writes.c.thread == _b("t"), writes.c.ns == _b("n"), writes.c.checkpoint == _b("i")
     ),
     "t",
@@ -401,8 +401,8 @@ WRITES: Final = prepared(
     "i",
 )
 
-TASK: Final = prepared(
-    select(writes.c.path, writes.c.body).where(
+TASK: Final = Prepared(
+    lambda: select(writes.c.path, writes.c.body).where(
         writes.c.thread == _b("t"),
         writes.c.ns == _b("n"),
         writes.c.checkpoint == _b("i"),
@@ -440,39 +440,43 @@ STRAY: Final = prepared(
 
 _write = upsert(writes).values(**_written)
 
-NEW_WRITES: Final = prepared(_write.on_conflict_do_nothing(), "t", "n", "i", "k", "p", "x")
+NEW_WRITES: Final = Prepared(lambda: _write.on_conflict_do_nothing(), "t", "n", "i", "k", "p", "x")
 
-PUT_WRITES: Final = prepared(
-    _write.on_conflict_do_update(
+PUT_WRITES: Final = Prepared(
+    lambda: _write.on_conflict_do_update(
         index_elements=["thread", "ns", "checkpoint", "task"],
         set_={"path": _write.excluded.path, "body": _write.excluded.body},
     ),
     *("t", "n", "i", "k", "p", "x"),
 )
 
-COUNT_STEPS: Final = prepared(
-    select(func.count())
-    .select_from(checkpoints)
-    .where(checkpoints.c.thread == _b("t"), checkpoints.c.hidden == _b("h")),
+COUNT_STEPS: Final = Prepared(
+    lambda: (
+        select(func.count())
+        .select_from(checkpoints)
+        .where(checkpoints.c.thread == _b("t"), checkpoints.c.hidden == _b("h"))
+    ),
     "t",
     "h",
 )
 
 _call = (calls.c.thread == _b("t"), calls.c.key == _b("k"))
 
-CALL: Final = prepared(
-    select(calls.c.args, calls.c.state, calls.c.tries, calls.c.body).where(*_call), "t", "k"
+CALL: Final = Prepared(
+    lambda: select(calls.c.args, calls.c.state, calls.c.tries, calls.c.body).where(*_call), "t", "k"
 )
 
-CALLS_IN: Final = prepared(
-    select(calls.c.key, calls.c.args, calls.c.state, calls.c.tries, calls.c.body)
-    .where(calls.c.thread == _b("t"), calls.c.state == _b("s"))
-    .order_by(calls.c.rid),
+CALLS_IN: Final = Prepared(
+    lambda: (
+        select(calls.c.key, calls.c.args, calls.c.state, calls.c.tries, calls.c.body)
+        .where(calls.c.thread == _b("t"), calls.c.state == _b("s"))
+        .order_by(calls.c.rid)
+    ),
     *("t", "s"),
 )
 
-CALL_STATE: Final = prepared(
-    update(calls).values(state=_b("s"), tries=_b("n"), epoch=_b("e")).where(*_call),
+CALL_STATE: Final = Prepared(
+    lambda: update(calls).values(state=_b("s"), tries=_b("n"), epoch=_b("e")).where(*_call),
     *("s", "e", "n", "t", "k"),
 )
 
@@ -489,8 +493,8 @@ _call_row = upsert(calls).values(
     body=_b("b"),
 )
 
-PUT_CALL: Final = prepared(
-    _call_row.on_conflict_do_update(
+PUT_CALL: Final = Prepared(
+    lambda: _call_row.on_conflict_do_update(
         index_elements=[calls.c.thread, calls.c.key],
         set_={
             name: _call_row.excluded[name]
@@ -500,8 +504,8 @@ PUT_CALL: Final = prepared(
     *("t", "k", "name", "a", "s", "e", "n", "from", "to", "b"),
 )
 
-HEAD_OF_ALL: Final = prepared(
-    select(
+HEAD_OF_ALL: Final = Prepared(
+    lambda: select(
         select(checkpoints.c.id)
         .where(checkpoints.c.thread == _b("t"))
         .order_by(checkpoints.c.seq.desc())
@@ -513,25 +517,25 @@ HEAD_OF_ALL: Final = prepared(
 )
 """The latest checkpoint of any namespace, in one row."""
 
-LOCK_NUMBER: Final = prepared(
-    select(threads.c.id).where(threads.c.id == _b("t")).with_for_update(), "t"
+LOCK_NUMBER: Final = Prepared(
+    lambda: select(threads.c.id).where(threads.c.id == _b("t")).with_for_update(), "t"
 )
 """Waits for a thread's row; SQLite has one writer at a time and locks nothing here."""
 
-HOLDER: Final = prepared(
-    select(leases.c.owner, leases.c.until).where(leases.c.thread == _b("t")), "t"
+HOLDER: Final = Prepared(
+    lambda: select(leases.c.owner, leases.c.until).where(leases.c.thread == _b("t")), "t"
 )
 
-EPOCH: Final = prepared(select(leases.c.epoch).where(leases.c.thread == _b("t")), "t")
+EPOCH: Final = Prepared(lambda: select(leases.c.epoch).where(leases.c.thread == _b("t")), "t")
 
 _lease: Final[dict[str, Any]] = {
     name: _b(name) for name in ("owner", "epoch", "until", "tries", "head")
 }
 
-LEASE: Final = prepared(
-    select(leases.c.owner, leases.c.epoch, leases.c.until, leases.c.tries, leases.c.head).where(
-        leases.c.thread == _b("t")
-    ),
+LEASE: Final = Prepared(
+    lambda: select(
+        leases.c.owner, leases.c.epoch, leases.c.until, leases.c.tries, leases.c.head
+    ).where(leases.c.thread == _b("t")),
     "t",
 )
 
@@ -539,8 +543,8 @@ _lease_values = checked(leases, {"thread": _b("t"), **_lease}, new=True)
 
 _lease_row = upsert(leases).values(**_lease_values)
 
-PUT_LEASE: Final = prepared(
-    _lease_row.on_conflict_do_update(
+PUT_LEASE: Final = Prepared(
+    lambda: _lease_row.on_conflict_do_update(
         index_elements=[leases.c.thread],
         set_={name: _lease_row.excluded[name] for name in (*_lease, "checksum")},
     ),
@@ -549,23 +553,29 @@ PUT_LEASE: Final = prepared(
 
 _held = (leases.c.thread == _b("t"), leases.c.epoch == _b("e"))
 
-RENEW_LEASE: Final = prepared(
-    update(leases)
-    .values(**checked(leases, {"until": _b("u")}))
-    .where(*_held, leases.c.until > literal_column("0")),
+RENEW_LEASE: Final = Prepared(
+    lambda: (
+        update(leases)
+        .values(**checked(leases, {"until": _b("u")}))
+        .where(*_held, leases.c.until > literal_column("0"))
+    ),
     *("u", "t", "e"),
 )
 """A lease that was given back meanwhile stays given back."""
 
-SPARE_LEASE: Final = prepared(
-    update(leases)
-    .values(**checked(leases, {"tries": _b("n")}))
-    .where(*_held, leases.c.until > literal_column("0")),
+SPARE_LEASE: Final = Prepared(
+    lambda: (
+        update(leases)
+        .values(**checked(leases, {"tries": _b("n")}))
+        .where(*_held, leases.c.until > literal_column("0"))
+    ),
     *("n", "t", "e"),
 )
 
-END_LEASE: Final = prepared(
-    update(leases).values(**checked(leases, {"until": _b("u"), "tries": _b("n")})).where(*_held),
+END_LEASE: Final = Prepared(
+    lambda: (
+        update(leases).values(**checked(leases, {"until": _b("u"), "tries": _b("n")})).where(*_held)
+    ),
     *("u", "n", "t", "e"),
 )
 
@@ -575,34 +585,40 @@ END_LEASE: Final = prepared(
 
 _moment_range = moments.c.rid.between(_b("low"), _b("high"))
 
-PUT_PAGE: Final = prepared(
-    upsert(moments).values(rid=_b("r"), body=_b("x")).on_conflict_do_nothing(), "r", "x"
+PUT_PAGE: Final = Prepared(
+    lambda: upsert(moments).values(rid=_b("r"), body=_b("x")).on_conflict_do_nothing(), "r", "x"
 )
 
-HAS_PAGE: Final = prepared(select(moments.c.rid).where(moments.c.rid == _b("r")), "r")
+HAS_PAGE: Final = Prepared(lambda: select(moments.c.rid).where(moments.c.rid == _b("r")), "r")
 
-LAST_PAGE: Final = prepared(select(func.max(moments.c.rid)).where(_moment_range), "low", "high")
+LAST_PAGE: Final = Prepared(
+    lambda: select(func.max(moments.c.rid)).where(_moment_range), "low", "high"
+)
 
-PAGES_FROM: Final = prepared(
-    select(moments.c.rid, moments.c.body)
-    .where(_moment_range)
-    .order_by(moments.c.rid)
-    .limit(_b("n"))
-    .offset(_b("o")),
+PAGES_FROM: Final = Prepared(
+    lambda: (
+        select(moments.c.rid, moments.c.body)
+        .where(_moment_range)
+        .order_by(moments.c.rid)
+        .limit(_b("n"))
+        .offset(_b("o"))
+    ),
     *("low", "high", "n", "o"),
 )
 
-PAGES_TO: Final = prepared(
-    select(moments.c.rid, moments.c.body)
-    .where(_moment_range)
-    .order_by(moments.c.rid.desc())
-    .limit(_b("n"))
-    .offset(_b("o")),
+PAGES_TO: Final = Prepared(
+    lambda: (
+        select(moments.c.rid, moments.c.body)
+        .where(_moment_range)
+        .order_by(moments.c.rid.desc())
+        .limit(_b("n"))
+        .offset(_b("o"))
+    ),
     *("low", "high", "n", "o"),
 )
 
-PAGE_BYTES: Final = prepared(
-    select(func.sum(func.length(moments.c.body))).where(_moment_range), "low", "high"
+PAGE_BYTES: Final = Prepared(
+    lambda: select(func.sum(func.length(moments.c.body))).where(_moment_range), "low", "high"
 )
 
 _run = upsert(runs).values(
@@ -616,8 +632,8 @@ _run = upsert(runs).values(
     body=_b("x"),
 )
 
-PUT_JOURNAL_RUN: Final = prepared(
-    _run.on_conflict_do_update(
+PUT_JOURNAL_RUN: Final = Prepared(
+    lambda: _run.on_conflict_do_update(
         index_elements=["thread", "number"],
         set_={name: _run.excluded[name] for name in ("branch", "status", "ended", "body")},
     ),
@@ -626,29 +642,32 @@ PUT_JOURNAL_RUN: Final = prepared(
 
 _columns = (runs.c.number, runs.c.run, runs.c.branch, runs.c.status, runs.c.started, runs.c.ended)
 
-JOURNAL_RUNS: Final = prepared(
-    select(*_columns, runs.c.body).where(runs.c.thread == _b("t")).order_by(runs.c.number), "t"
+JOURNAL_RUNS: Final = Prepared(
+    lambda: select(*_columns, runs.c.body).where(runs.c.thread == _b("t")).order_by(runs.c.number),
+    "t",
 )
 
-LAST_RUN: Final = prepared(
-    select(*_columns, runs.c.body)
-    .where(runs.c.thread == _b("t"))
-    .order_by(runs.c.number.desc())
-    .limit(_b("n"))
-    .offset(_b("o")),
+LAST_RUN: Final = Prepared(
+    lambda: (
+        select(*_columns, runs.c.body)
+        .where(runs.c.thread == _b("t"))
+        .order_by(runs.c.number.desc())
+        .limit(_b("n"))
+        .offset(_b("o"))
+    ),
     *("t", "n", "o"),
 )
 
-BLOBS: Final = prepared(
-    select(blobs.c.hash, blobs.c.size, blobs.c.body).where(blobs.c.thread == _b("t")), "t"
+BLOBS: Final = Prepared(
+    lambda: select(blobs.c.hash, blobs.c.size, blobs.c.body).where(blobs.c.thread == _b("t")), "t"
 )
 
-BLOB_BYTES: Final = prepared(
-    select(func.sum(func.length(blobs.c.body))).where(blobs.c.thread == _b("t")), "t"
+BLOB_BYTES: Final = Prepared(
+    lambda: select(func.sum(func.length(blobs.c.body))).where(blobs.c.thread == _b("t")), "t"
 )
 
-PARENT: Final = prepared(
-    select(checkpoints.c.parent).where(
+PARENT: Final = Prepared(
+    lambda: select(checkpoints.c.parent).where(
         checkpoints.c.thread == _b("t"), checkpoints.c.id == _b("i")
     ),
     *("t", "i"),
@@ -658,8 +677,8 @@ _latest = select(checkpoints.c.id).where(checkpoints.c.thread == _b("t"))
 
 _first = checkpoints.c.seq.desc()
 
-LAST_OF_RUN: Final = prepared(
-    select(
+LAST_OF_RUN: Final = Prepared(
+    lambda: select(
         _latest.where(checkpoints.c.run == _b("r"))
         .order_by(_first)
         .limit(_b("l"))
@@ -675,16 +694,20 @@ LAST_OF_RUN: Final = prepared(
 
 _event_range = events.c.rid.between(_b("low"), _b("high"))
 
-PUT_EVENTS: Final = prepared(insert(events).values(rid=_b("r"), body=_b("x")), "r", "x")
+PUT_EVENTS: Final = Prepared(lambda: insert(events).values(rid=_b("r"), body=_b("x")), "r", "x")
 
-LAST_EVENT: Final = prepared(select(func.max(events.c.rid)).where(_event_range), "low", "high")
+LAST_EVENT: Final = Prepared(
+    lambda: select(func.max(events.c.rid)).where(_event_range), "low", "high"
+)
 
-EVENTS: Final = prepared(
-    select(events.c.rid, events.c.body)
-    .where(_event_range)
-    .order_by(events.c.rid)
-    .limit(_b("n"))
-    .offset(_b("o")),
+EVENTS: Final = Prepared(
+    lambda: (
+        select(events.c.rid, events.c.body)
+        .where(_event_range)
+        .order_by(events.c.rid)
+        .limit(_b("n"))
+        .offset(_b("o"))
+    ),
     *("low", "high", "n", "o"),
 )
 
@@ -699,16 +722,19 @@ SERVER_RUNS: Final = (
     .where(threads.c.tenant == _b("tenant"))
 )
 
-RUN: Final = prepared(SERVER_RUNS.where(streams.c.run == _b("r")), "tenant", "r")
+RUN: Final = Prepared(lambda: SERVER_RUNS.where(streams.c.run == _b("r")), "tenant", "r")
 
-RUN_OF_KEY: Final = prepared(SERVER_RUNS.where(streams.c.key == _b("k")), "tenant", "k")
+RUN_OF_KEY: Final = Prepared(lambda: SERVER_RUNS.where(streams.c.key == _b("k")), "tenant", "k")
 
-RUNS_IN: Final = prepared(
-    SERVER_RUNS.where(streams.c.thread == _b("t"), streams.c.status == _b("s")), "tenant", "t", "s"
+RUNS_IN: Final = Prepared(
+    lambda: SERVER_RUNS.where(streams.c.thread == _b("t"), streams.c.status == _b("s")),
+    "tenant",
+    "t",
+    "s",
 )
 
-PUT_SERVER_RUN: Final = prepared(
-    insert(streams).values(
+PUT_SERVER_RUN: Final = Prepared(
+    lambda: insert(streams).values(
         thread=_b("t"),
         run=_b("r"),
         status=_b("s"),
@@ -720,29 +746,38 @@ PUT_SERVER_RUN: Final = prepared(
     *("t", "r", "s", "at", "f", "k", "x"),
 )
 
-END_RUN: Final = prepared(
-    update(streams)
-    .values(status=_b("s"), ended=_b("at"))
-    .where(streams.c.thread == _b("t"), streams.c.run == _b("r")),
+END_RUN: Final = Prepared(
+    lambda: (
+        update(streams)
+        .values(status=_b("s"), ended=_b("at"))
+        .where(streams.c.thread == _b("t"), streams.c.run == _b("r"))
+    ),
     *("s", "at", "t", "r"),
 )
 
-STATE: Final = prepared(
-    select(streams.c.thread, streams.c.status)
-    .join(threads, threads.c.id == streams.c.thread)
-    .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("k"), streams.c.run == _b("r")),
+STATE: Final = Prepared(
+    lambda: (
+        select(streams.c.thread, streams.c.status)
+        .join(threads, threads.c.id == streams.c.thread)
+        .where(
+            threads.c.tenant == _b("tenant"), threads.c.thread == _b("k"), streams.c.run == _b("r")
+        )
+    ),
     *("tenant", "k", "r"),
 )
 
-PUT_BODY: Final = prepared(
-    update(streams)
-    .values(body=_b("x"))
-    .where(streams.c.thread == _b("t"), streams.c.run == _b("r")),
+PUT_BODY: Final = Prepared(
+    lambda: (
+        update(streams)
+        .values(body=_b("x"))
+        .where(streams.c.thread == _b("t"), streams.c.run == _b("r"))
+    ),
     *("x", "t", "r"),
 )
 
-THREADS: Final = prepared(
-    select(func.count()).select_from(threads).where(threads.c.tenant == _b("tenant")), "tenant"
+THREADS: Final = Prepared(
+    lambda: select(func.count()).select_from(threads).where(threads.c.tenant == _b("tenant")),
+    "tenant",
 )
 
 TOKEN_COLUMNS: Final = (
@@ -750,4 +785,4 @@ TOKEN_COLUMNS: Final = (
     *(tokens.c.created, tokens.c.expires, tokens.c.revoked, tokens.c.hash),
 )
 
-TOKEN: Final = prepared(select(*TOKEN_COLUMNS).where(tokens.c.token == _b("k")), "k")
+TOKEN: Final = Prepared(lambda: select(*TOKEN_COLUMNS).where(tokens.c.token == _b("k")), "k")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import builtins
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final, Literal, Self, get_args
 
-from sqlalchemy import and_, delete, or_, select, update
-from sqlalchemy.sql import Select
+from sqlalchemy import and_, bindparam, delete, desc, literal_column, or_, select, union_all, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
@@ -20,7 +21,7 @@ from wick_graph.store.checkpoint_list import CheckpointHistory
 from wick_graph.store.checkpoint_read import Row, find, wrote
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import SINCE, StoreConnection, is_alive, note_time
-from wick_graph.store.dialect import Database
+from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.leases import Lease, check
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
 from wick_graph.store.schema import checkpoints, leases, memories, threads
@@ -232,15 +233,15 @@ class Threads:
         status: ThreadStatus | None = None,
     ) -> builtins.list[ThreadInfo]:
         """Return threads, the most recently used first; `before` continues after a page."""
-        query = self._query().order_by(threads.c.last_access.desc(), threads.c.id.desc())
-        if before is not None:
-            query = query.where(threads.c.last_access < before.timestamp())
-        if agent is not None:
-            query = query.where(threads.c.agent == text_bytes(agent))
-        if status is not None:
-            query = query.where(threads.c.status == status)
+        until = math.inf if before is None else before.timestamp()
+        asked = {} if agent is None else {"agent": text_bytes(agent)}
+        each = get_args(ThreadStatus) if status is None else (status,)
+        values = [
+            value for one in each for value in (self._core.tenant, one, until, *asked.values())
+        ]
         with self._core.reading() as db:
-            return [self._row_info(row) for row in db.execute(*compiled(query.limit(limit)))]
+            rows = db.execute(_listed(len(each), *asked), (*values, limit)).fetchall()
+        return [self._row_info(row[:-1]) for row in rows]
 
     def ids_from(self, start: str, limit: int = 10) -> builtins.list[str]:
         """Return the ids that begin with a text, in order."""
@@ -568,8 +569,25 @@ class Threads:
             steps=steps,
         )
 
-    def _query(self) -> Select[Any]:
-        return select(*statements.THREAD_COLUMNS).where(threads.c.tenant == self._core.tenant)
+
+@cache
+def _listed(statuses: int, *filters: str) -> Prepared:
+    """Return the statement of a list; for each status it takes the filters, and then a limit.
+
+    A range of an index for each status, merged, is in the order of the list: no row is sorted.
+    """
+    own, parts = threads.c, []
+    order: builtins.list[str] = []
+    for number in range(statuses):
+        names = {name: f"{name}{number}" for name in ("tenant", "status", "last_access", *filters)}
+        before = own.last_access < bindparam(names["last_access"])
+        same = [own[one] == bindparam(names[one]) for one in names if one != "last_access"]
+        parts.append(select(*statements.THREAD_COLUMNS, own.id).where(*same, before))
+        order += names.values()
+    merged = union_all(*parts).order_by(desc("last_access"), desc("id"))
+    return Prepared(
+        lambda: merged.limit(bindparam("most")).offset(literal_column("0")), *order, "most"
+    )
 
 
 def _life(row: tuple[Any, ...]) -> float | None:

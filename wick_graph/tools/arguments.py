@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
-
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import Draft202012Validator, extend, validator_for
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
 
 from wick_graph.constants import TOO_DEEP
 from wick_graph.errors import ConfigError
 from wick_graph.messages.content import is_deep
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 # --- Check a call's arguments against a JSON schema; errors tell a model how to correct them.
 
@@ -57,6 +54,9 @@ class ArgumentCheck:
     """
 
     def __init__(self, parameters: Mapping[str, Any], *, closed: bool = False) -> None:
+        from jsonschema.validators import Draft202012Validator, validator_for  # noqa: PLC0415  # slow, and seldom used
+        from referencing import Registry  # noqa: PLC0415  # slow, and seldom used
+
         schema = dict(parameters)
         if closed:
             schema.setdefault("additionalProperties", False)
@@ -273,6 +273,9 @@ def _json(value: Any) -> str:
 
 
 def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
+    from referencing import Registry  # noqa: PLC0415  # slow, and seldom used
+    from referencing.jsonschema import DRAFT202012  # noqa: PLC0415  # slow, and seldom used
+
     registry: Registry[Any] = Registry()
     resource = DRAFT202012.create_resource(schema)
     return registry.resolver_with_root(resource).lookup(ref).contents
@@ -281,11 +284,15 @@ def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
 @cache
 def _own(kind: Any) -> Any:
     """Return a validator with a check of `uniqueItems` that takes no quadratic time."""
-    made: Any = extend  # it has no types
+    from jsonschema import validators  # noqa: PLC0415  # slow, and seldom used
+
+    made: Any = validators.extend  # it has no types
     return made(kind, {"uniqueItems": _unique})
 
 
 def _unique(validator: Any, wanted: Any, items: Any, schema: Any) -> Iterator[ValidationError]:
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  # slow, and seldom used
+
     if wanted and isinstance(items, list) and len({*map(_hashed, items)}) < len(items):
         yield ValidationError(f"{items!r:.200} has non-unique elements")
 
@@ -306,6 +313,8 @@ _valid: Final[dict[bytes, None]] = {}
 
 
 def _check_schema(kind: Any, schema: Mapping[str, Any]) -> None:
+    from jsonschema.exceptions import SchemaError  # noqa: PLC0415  # slow, and seldom used
+
     digest = _digest(schema)
     if digest in _valid:
         return
@@ -344,6 +353,8 @@ def _refuse_dangling_refs(schema: Mapping[str, Any]) -> None:
 
 
 def _must_resolve(schema: Mapping[str, Any], ref: str) -> None:
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415  # slow, and seldom used
+
     try:
         _resolve(schema, ref)
     except Unresolvable as error:

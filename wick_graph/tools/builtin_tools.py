@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 from langgraph.types import interrupt
 
 from wick_graph.backends import Entry, Root, Rules
 from wick_graph.backends.guard import Guard
-from wick_graph.config import SearchConfig
 from wick_graph.constants import MAX_ANSWER_PARTS
 from wick_graph.errors import ConfigError, ToolError, did_you_mean
 from wick_graph.messages.content import json_parts, visible_json
@@ -29,6 +28,9 @@ from wick_graph.tools.function_tool import FuncTool, tool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tracing import refusals
 from wick_graph.web.client import ACCEPTED, Inflate
+
+if TYPE_CHECKING:
+    from wick_graph.config import SearchConfig
 
 # --- The smallest tool, as an example and for tests.
 

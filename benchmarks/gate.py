@@ -1,0 +1,185 @@
+"""Count the instructions of ten workloads at two commits; fail if one grew by more than 2 %.
+
+    python benchmarks/gate.py --base origin/main     # needs valgrind, and changes no checkout
+    python benchmarks/gate.py --dry                  # runs each workload once and counts nothing
+
+Both commits run in the same environment with the workloads of this file, which use public names
+only. A process imports the package once under valgrind; for each workload two children run it
+some times and once more. The difference of their counts is one run, without its start, and the
+load of the machine does not change it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from workload import CheapTokens, Once, Turns, addressed, look, question
+
+from wick_graph import Agent, SqlSaver, tool
+from wick_graph.journal import Journal
+
+MOST = 1.02
+"""Instructions of a commit ÷ those of its base."""
+WARM = 2
+"""Runs of a workload before the counted one."""
+ROOT = Path(__file__).resolve().parent.parent
+
+Work = Callable[[int], Any]
+"""Runs a workload once; its number makes names of threads."""
+
+
+class Prepared:
+    """What workloads run on, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.saver = SqlSaver.from_url(f"sqlite:///{folder / 'gate.db'}", synchronous="NORMAL")
+
+    def agent(self, model: Any, *, stored: bool = True, **more: Any) -> Agent:
+        store = self.saver if stored else False
+        tools = [tool(replay="safe")(look)]
+        return Agent("gate", model, tools=tools, store=store, max_iterations=1_000, **more)
+
+    def turn(self, model: Any, thread: str, *, stored: bool = True) -> Work:
+        made = self.agent(model, stored=stored)
+        return lambda n: made.invoke("go", thread_id=thread.format(n))
+
+    def after_turns(self, work: Work) -> Work:
+        talks = self.turn(Turns(turns=3), "t{}")
+        for number in range(20):
+            talks(number)
+        return work
+
+    def tokens(self, *, own: bool) -> Work:
+        made = self.agent(CheapTokens(tokens=300), stored=False)
+
+        async def read(number: int) -> None:
+            config = addressed(f"s{number}")
+            theirs = made.graph.astream(question(), config, stream_mode="messages")
+            async for _ in made.astream("go", thread_id=f"s{number}") if own else theirs:
+                pass
+
+        return lambda n: asyncio.run(read(n))
+
+    def sweep(self, number: int) -> Any:
+        made = self.agent(Once(), ttl=1e-6)
+        for n in range(5):
+            made.invoke("go", thread_id=f"old-{number}-{n}")
+        return self.saver.sweep()
+
+    def history(self, number: int) -> Any:
+        return [*self.agent(Once()).graph.get_state_history(addressed("t1"))]
+
+
+WORKLOADS: dict[str, Callable[[Prepared], Work]] = {
+    "a loop without a store": lambda on: on.turn(Turns(turns=25), "l{}", stored=False),
+    "a new thread, one tool": lambda on: on.turn(Turns(turns=2), "n{}"),
+    "durable turns": lambda on: on.turn(Turns(turns=25), "u{}"),
+    "a turn more in one thread": lambda on: on.turn(Once(), "one"),
+    "tokens": lambda on: on.tokens(own=True),
+    "tokens at LangGraph's door": lambda on: on.tokens(own=False),
+    "a list of threads": lambda on: on.after_turns(lambda n: on.saver.threads.list(20)),
+    "a history": lambda on: on.after_turns(on.history),
+    "a journal": lambda on: on.after_turns(lambda n: [*Journal(on.saver, "t1").moments()]),
+    "threads and their sweep": lambda on: on.sweep,
+}
+
+
+def count_here(folder: Path, *, dry: bool) -> None:
+    """Run each workload in children; under valgrind, each leaves its count in the folder."""
+    for at, name in enumerate(WORKLOADS):
+        for runs in (WARM,) if dry else (WARM, WARM + 1):
+            place = folder / f"{at}-{runs}"
+            place.mkdir()
+            if (child := os.fork()) == 0:
+                try:
+                    work = WORKLOADS[name](Prepared(place))
+                    for number in range(runs):
+                        work(number)
+                except BaseException as error:
+                    print(f"{name}: {error!r}", file=sys.stderr, flush=True)
+                    os._exit(1)
+                os._exit(0)
+            if os.waitpid(child, 0)[1]:
+                raise SystemExit(f"the workload {name!r} failed")
+            print(json.dumps([name, runs, child]), flush=True)
+
+
+def counted(tree: Path) -> dict[str, int]:
+    """Return the instructions of one run of each workload of the package in a folder."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        command = [
+            *("valgrind", "--tool=cachegrind", "--cache-sim=no", "-q"),
+            f"--cachegrind-out-file={folder}/out.%p",
+            *(sys.executable, __file__, "--here", made),
+        ]
+        env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+        found: dict[str, list[int]] = {}
+        for line in done.stdout.splitlines():
+            name, _, child = json.loads(line)
+            text = (folder / f"out.{child}").read_text("ascii", "replace")
+            total = re.search(r"^summary: (\d+)", text, re.MULTILINE)
+            assert total is not None, "valgrind wrote no summary"
+            found.setdefault(name, []).append(int(total[1]))
+    return {name: more - some for name, (some, more) in found.items()}
+
+
+def judged(base: Mapping[str, int], head: Mapping[str, int]) -> Iterator[tuple[str, bool]]:
+    """Yield a line for each workload, and whether it holds."""
+    for name, now in head.items():
+        was = base.get(name)
+        if was is None:
+            yield f"{name:28} {now / 1e6:9.2f} M  new", True
+        else:
+            line = f"{name:28} {was / 1e6:9.2f} M → {now / 1e6:9.2f} M  {now / was - 1:+.2%}"
+            yield line, now <= was * MOST
+
+
+def main() -> int:
+    words, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(description=words, epilog=rest)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--base", default="HEAD", help="the commit to compare with")
+    parser.add_argument("--dry", action="store_true", help="run everything, count nothing")
+    parser.add_argument("--json", type=Path, help="write the counts here")
+    parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.here:
+        count_here(options.here, dry=False)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        if options.dry:
+            count_here(Path(folder), dry=True)
+            return 0
+        tree = Path(folder) / "base"
+        held = subprocess.run(
+            ["git", "archive", options.base, "wick_graph", "nodes"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        tree.mkdir()
+        subprocess.run(["tar", "-x", "-C", str(tree)], input=held.stdout, check=True)
+        base, head = counted(tree), counted(ROOT)
+    if options.json:
+        options.json.write_text(json.dumps({"base": base, "head": head}, indent=1) + "\n", "utf-8")
+    lines = [*judged(base, head)]
+    for line, holds in lines:
+        print(line if holds else f"{line}  GREW BY MORE THAN {MOST - 1:.0%}")
+    return int(not all(holds for _, holds in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
