@@ -38,6 +38,9 @@ PULL: Final = "__pregel_pull"
 PUSH: Final = "__pregel_push"
 """In a task's path: a node that an edge triggered, and one that a `Send` triggered."""
 
+TASKS: Final = "__pregel_tasks"
+"""The channel of what `Send` sends."""
+
 DURABILITY: Final = "__pregel_durability"
 """LangGraph's: when a step is stored: `sync`, `async` or `exit`."""
 

@@ -27,7 +27,15 @@ from typing_extensions import TypedDict
 from wick_graph import langgraph_config
 from wick_graph.constants import MAX_CONCURRENCY
 from wick_graph.core.bridge import Bridge
-from wick_graph.core.moments import DEBUGGER, NULL_LISTENER, Listener, Listeners, Moment, notify
+from wick_graph.core.moments import (
+    DEBUGGER,
+    NULL_LISTENER,
+    Listener,
+    Listeners,
+    Moment,
+    debugger_here,
+    notify,
+)
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.state import read_input
 from wick_graph.core.stopping import CURRENT, LOST, PART, WATCH, alarm
@@ -322,8 +330,8 @@ def attach_debugger(call: RunCall) -> None:
     run, own = call.run, call.kwargs.get("debug")
     if own is not None and not isinstance(own, int):  # LangGraph's own switch is a bool
         run.debugger = call.kwargs.pop("debug")
-    if run.debugger is None:
-        run.debugger = DEBUGGER.get()
+    if run.debugger is None and not call.spec.guest:  # a graph's seams tell of its runs
+        run.debugger = debugger_here()
     if run.debugger is not None:
         run.observed = True
         call.undo.callback(WATCH.set, WATCH.get())

@@ -113,7 +113,7 @@ class _Digest:
             self._states[name] = {
                 channel: self._listed(value)
                 for channel, value in (values or {"missing": "its checkpoint is gone"}).items()
-                if not channel.startswith(("__", "branch:"))
+                if not channel.startswith(("__", "branch:", "join:"))
             }
         return name
 

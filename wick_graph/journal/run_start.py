@@ -24,6 +24,7 @@ from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
 from wick_graph.journal.request_key import packed
 from wick_graph.journal.value_store import Mask, ValueStore, known_secrets
 from wick_graph.runtime.context import AgentSpec
+from wick_graph.store.connection import is_alive, owner
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
 from wick_graph.store.leases import Lease
@@ -113,8 +114,8 @@ def _bytes(code: CodeType) -> Iterator[bytes]:
 # recognise forks.
 
 
-Mode = Literal["input", "answer", "resume"]
-"""How a run started: with a new input, an answer, or as a resumption."""
+Mode = Literal["input", "answer", "resume", "update"]
+"""How a run started: with a new input, an answer, as a resumption, or as an `update_state`."""
 
 _KEY_BYTES: Final = 32
 
@@ -133,6 +134,8 @@ class Begun:
     about: dict[str, Any]
     model: Any
     guard: MutationGuard | None = None
+    shared: bool = False
+    """The run holds no lease: others may run in its thread, and `checkpoint_id` is its base."""
     started_ns: int = field(default_factory=time.monotonic_ns)
 
 
@@ -145,8 +148,15 @@ def start(
         StorageError: The database fails. A damaged journal raises nothing.
     """
     with rows.reading() as db:
-        opened = _Opening(rows, db, lease.thread)
-        opened.look(begun.checkpoint_id)
+        return start_in(db, rows, lease.thread, begun, options)
+
+
+def start_in(
+    db: Database, rows: JournalRows, thread: int, begun: Begun, options: JournalOptions
+) -> JournalListener:
+    """Do `start` in the caller's transaction."""
+    opened = _Opening(rows, db, thread, shared=begun.shared)
+    opened.look(begun.checkpoint_id)
     secret = opened.secret or secrets.token_bytes(_KEY_BYTES)
     mask = Mask(secret, known_secrets(begun.model), options.redact)
     values = ValueStore(rows.codec, mask, secret if rows.is_encrypted else b"")
@@ -161,6 +171,7 @@ def start(
         "steps": opened.counters.steps,
         "visits": dict(opened.counters.visits),
         **({"redact": [*options.redact]} if options.redact else {}),
+        **({"by": owner()} if begun.shared else {}),
     }
     run = RunRow(
         number=opened.number,
@@ -175,7 +186,7 @@ def start(
     encoder = FieldEncoder(values, secret, hooks=about["hooks"], names=names)
     return JournalListener(
         rows,
-        lease,
+        thread,
         level=options.level,
         writer=Writer(encoder, opened.counters, begun.started_ns),
         values=values,
@@ -190,8 +201,9 @@ def start(
 class _Opening:
     """State of a thread's journal before a run."""
 
-    def __init__(self, rows: JournalRows, db: Database, thread: int) -> None:
+    def __init__(self, rows: JournalRows, db: Database, thread: int, *, shared: bool) -> None:
         self._rows, self._db, self._thread = rows, db, thread
+        self._shared = shared
         self.last = rows.last(db, thread)
         self.secret = self._secret()
         self.number, self.branch = 1, 0
@@ -201,19 +213,21 @@ class _Opening:
 
     def look(self, checkpoint_id: str | None) -> None:
         """Read the previous run, and find where this one continues."""
+        asked = None if checkpoint_id is None else pack_id(checkpoint_id)
+        self.base = asked if self._shared else self.base
         before = self._rows.last_run(self._db, self._thread)
         if before is None:
             return
         self.number, self.branch = before.number + 1, before.branch
         body = body_of(before)
         self.counters = BranchCounters(body.get("steps", 0), dict(body.get("visits") or {}))
+        goes_on = before.status == "running" and self._lives(body)
         if before.status == "running" or not body:
             unfinished = follow_run(self._rows, self._db, self._thread, before, self.last)
             self.counters = BranchCounters(unfinished.steps, dict(unfinished.visits))
-            if before.status == "running":
+            if before.status == "running" and not goes_on:
                 self._close(before, unfinished)
-        asked = None if checkpoint_id is None else pack_id(checkpoint_id)
-        fork = self._fork(before, asked)
+        fork = (self.base or b"") if goes_on else self._fork(before, body, asked)
         if fork is not None:
             self._branch_off(fork)
 
@@ -236,11 +250,22 @@ class _Opening:
         page = (self.last, pack_page(run.number, first, [], entries)) if entries else None
         self.closing = Batch(page=page, run=run)
 
-    def _fork(self, before: RunRow, asked: bytes | None) -> bytes | None:
-        """Return the checkpoint at which this run forks off the last one; None if it does not."""
-        reached = self._rows.last_of_run(self._db, self._thread, before.run)
+    def _lives(self, body: dict[str, Any]) -> bool:
+        """Return whether the previous run goes on beside this one."""
+        if by := body.get("by"):
+            return is_alive(by)
+        return self._shared and self._rows.is_running(self._db, self._thread)
+
+    def _fork(self, before: RunRow, body: dict[str, Any], asked: bytes | None) -> bytes | None:
+        """Return the checkpoint at which this run forks off the last one; None if it does not.
+
+        It is empty for a run that begins its thread again from nothing.
+        """
+        reached = body.get("end") or self._rows.last_of_run(self._db, self._thread, before.run)
         at = asked or self.base
         self.base = at
+        if at is None and self._shared:
+            return b"" if reached is not None else None
         for _ in range(_FAR):
             if at is None or reached is None or at == reached:
                 return None

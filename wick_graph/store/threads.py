@@ -213,9 +213,10 @@ class Threads:
         """Return a thread and note the access; None if there is no such thread.
 
         Raises:
-            StorageError: The thread id is not valid; so in every method here.
+            StorageError: The database fails. The methods that change a thread refuse an id that
+                is not valid.
         """
-        key = _key(thread_id)
+        key = text_bytes(thread_id)  # another graph may have made one that is refused here
         if self._core.dialect.reads_only:
             with self._core.reading(thread_id) as db:
                 return self._info(db, key)
