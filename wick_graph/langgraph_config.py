@@ -52,6 +52,9 @@ STEP: Final = "langgraph_step"
 NOSTREAM: Final = "nostream"
 """Tag of a model call that LangGraph's `messages` stream leaves out."""
 
+HIDDEN: Final = ("__", "branch:", "join:")
+"""Prefixes of channels that LangGraph makes for itself."""
+
 NULL_TASK_ID: Final = "00000000-0000-0000-0000-000000000000"
 """Task id of writes that no task made; they belong to the state at once."""
 

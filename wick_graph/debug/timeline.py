@@ -152,6 +152,8 @@ class Timeline:
         self.thread_id = thread_id
         self.branch = branch
         self.entries: list[Entry] = list(entries)
+        self.shape: Mapping[str, Any] | None = None
+        """Of a graph that is no agent's and keeps no journal: its channels and nodes."""
         self.steps = Steps(self.entries)
         self._seqs = [entry.seq for entry in entries]
 
@@ -307,10 +309,16 @@ def _ran(before: Any, found: Any) -> list[str]:
     return [n for n, seen in now.items() if not n.startswith("__") and seen != then.get(n)]
 
 
-def is_agents(entries: Sequence[Entry]) -> bool:
-    """Return whether the moments of a thread without a journal are of an agent's nodes."""
-    ran = {name for entry in entries for name in entry.fields.get("nodes", ())}
-    return not ran or bool(ran & NODES.keys())
+def shape_of(saver: SqlSaver, entries: Sequence[Entry]) -> Mapping[str, Any] | None:
+    """Return the shape of the graph of a thread without a journal; None for an agent's."""
+    ran = dict.fromkeys(name for entry in entries for name in entry.fields.get("nodes", ()))
+    if not ran or ran.keys() & NODES.keys():
+        return None
+    at = langgraph_config.Address(entries[-1].thread_id, "", entries[-1].checkpoint)
+    saved = saver.get_tuple(at.config())
+    known = {} if saved is None else saved.checkpoint["channel_versions"]
+    own = {name: "" for name in known if not name.startswith(langgraph_config.HIDDEN)}
+    return {"channels": own, "nodes": [*ran]}
 
 
 def _stand_in(thread_id: str, at: int, found: Any, ran: list[str]) -> Entry:

@@ -15,6 +15,7 @@ from langgraph.graph.message import add_messages
 
 from wick_graph.core.state import AgentState, StateSchema, last
 from wick_graph.errors import DebugError
+from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import to_wick
 
 Path = tuple[str | int, ...]
@@ -157,9 +158,6 @@ EMPTY: Final[Mapping[str, Any]] = {
     "seen": {},
 }
 """Values of channels before the first write."""
-
-HIDDEN: Final = ("__", "branch:", "join:")
-"""Prefixes of channels that LangGraph makes for itself."""
 
 SHOWN_AS: Final[Mapping[str, str]] = {"__end__": "end", "__previous__": "previous"}
 """Names for the channels of the functional API."""

@@ -12,13 +12,14 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolM
 from wick_graph.core.moments import Moment
 from wick_graph.core.request import ModelRequest
 from wick_graph.debug.timeline import CHECKPOINT, Timeline
-from wick_graph.debug.values import HIDDEN, JsonView, overlaid
+from wick_graph.debug.values import JsonView, overlaid
 from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.journal.encode import USAGE
 from wick_graph.journal.entry import GAP, Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.reconstruct import REQUESTS, RecordedRequest
+from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import ToolCall, ToolResult, to_wick
 
 Data = dict[str, Any]
@@ -40,10 +41,14 @@ class ViewCache:
 
     def __post_init__(self) -> None:
         """Take the names of the channels from the recording."""
-        runs = [] if self.journal is None else self.journal.runs()
-        shape = runs[-1].shape if runs else {}
-        if shape:
+        if (shape := self.shape) is not None:
             self.json.look_like(shape["channels"], shape.get("empty") or {})
+
+    @property
+    def shape(self) -> Mapping[str, Any] | None:
+        """The recorded shape of a graph that is no agent's; None for an agent."""
+        runs = [] if self.journal is None else self.journal.runs()
+        return (runs[-1].shape or None) if runs else self.timeline.shape
 
     def saved(self, checkpoint: str) -> Any:
         """Return a checkpoint with its writes; None if it is gone."""

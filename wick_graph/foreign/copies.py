@@ -70,10 +70,13 @@ def open_store(store: SqlSaver | str | None) -> SqlSaver:
         return SqlSaver(store._core, LenientCodec())
     if store is None:
         RECORDED.parent.mkdir(exist_ok=True)
-        os.close(os.open(RECORDED, os.O_CREAT | os.O_RDWR, 0o600))
         sys.stderr.write(f"wick: recording into {RECORDED}\n")
         store = f"sqlite:///{RECORDED}"
     opened = SqlSaver.from_url(store, ttl=TTL, synchronous="NORMAL")
+    for file in opened.files:
+        for name in (file, f"{file}-wal", f"{file}-shm"):
+            if os.path.exists(name):  # noqa: PTH110  # a text that the store gives
+                os.chmod(name, 0o600)  # noqa: PTH101  # as above
     made = SqlSaver(opened._core, LenientCodec())
     made.sweep()
     return made

@@ -14,7 +14,7 @@ from wick_graph.core.moments import Moment
 from wick_graph.engine.graph import RunGraph
 from wick_graph.engine.guest import GuestGraph
 from wick_graph.engine.lifecycle import is_nested
-from wick_graph.foreign.run import ForeignRun, Keeper
+from wick_graph.foreign.run import ForeignRun, Keeper, saver_of
 from wick_graph.foreign.seams import HEARD, MUTE, SEAMS, Heard
 from wick_graph.journal.run_start import Mode
 from wick_graph.store.row_format import pack_id
@@ -73,9 +73,7 @@ class Update(ForeignRun):
     mode: Mode = "update"
 
     def __init__(self, keeper: Keeper | None, graph: Any, config: Any, supersteps: Any) -> None:
-        known = {**langgraph_config.configurable(graph.config)}
-        known |= langgraph_config.configurable(config)
-        found = known.get(langgraph_config.CHECKPOINTER) or graph.checkpointer
+        found = saver_of(graph, config)
         kept = keeper is not None and isinstance(found, BaseCheckpointSaver)
         self.saver: Any = found if kept else None
         """The saver to read the new checkpoint from; None if nothing is recorded."""

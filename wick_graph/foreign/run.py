@@ -6,6 +6,7 @@ import functools
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
+from types import SimpleNamespace
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
@@ -25,6 +26,7 @@ from wick_graph.foreign import copies, seams
 from wick_graph.foreign.copies import Copy
 from wick_graph.journal.run_start import Begun, Mode
 from wick_graph.journal.shared import RunJournal
+from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.saver import SqlSaver
@@ -32,9 +34,6 @@ from wick_graph.store.saver import SqlSaver
 M = TypeVar("M", bound=Callable[..., Any])
 
 _TO: Final = "branch:to:"
-
-_HIDDEN: Final = ("__", "branch:", "join:")
-"""Prefixes of channels that LangGraph makes for itself."""
 
 _NAMED: Final = {"__return__": "return", "__end__": "end", "__previous__": "previous"}
 """Channels of the functional API, with the names that people see."""
@@ -102,10 +101,13 @@ class ForeignRun(seams.Heard):
         """The checkpoint that it began from."""
         self.journal = RunJournal(self._begun, JournalOptions())
         self._graph, self._input, self._keeper = graph, input, keeper
+        self._config = config
         self._copy: Copy | None = None
         self._loop: Any = None
         self._calls: dict[Any, tuple[TaskVisit, str, str | None]] = {}
         self._asked: set[str] = set()
+        self._by_callbacks: dict[Any, TaskVisit] = {}
+        """Visits by namespace and by callback, if no seam tells of tasks."""
 
     def _begun(self) -> Begun:
         return Begun(
@@ -136,6 +138,8 @@ class ForeignRun(seams.Heard):
             given = dict(given._update_as_tuples()) or None
         shown = given if given is None or isinstance(given, Mapping) else {"input": given}
         self.journal.record(Moment("run", "enter", self.name, {"input": shown}))
+        if "checkpoints" in seams.SEAMS.lacks:  # no loop will tell where
+            self._open(saver_of(self._graph, self._config))
         if resume is not None:
             self.journal.record(Moment("interrupt", "answer", "", {"answer": resume}))
 
@@ -192,7 +196,7 @@ class ForeignRun(seams.Heard):
 
     @_safely
     def _ended(self, error: BaseException | None) -> None:
-        if self._loop is None:  # it failed before its first step
+        if not self.journal.is_open:  # it failed before its first step
             self._open(None)
         at = None if self._loop is None else self._loop.checkpoint["id"]
         paused = self._loop is not None and self._loop.status in _PAUSED
@@ -254,7 +258,7 @@ class ForeignRun(seams.Heard):
                 goto.append(channel.removeprefix(_TO))
             elif channel == langgraph_config.TASKS:
                 sent += [one.node for one in (value if isinstance(value, list) else [value])]
-            elif channel in _NAMED or not channel.startswith(_HIDDEN):
+            elif channel in _NAMED or not channel.startswith(HIDDEN):
                 writes.append((_NAMED.get(channel, channel), value))
         data = {"writes": writes, "goto": goto, "sends": sent}
         visit.listener.record(Moment("node", "exit", visit.place.node, data))
@@ -311,17 +315,47 @@ class ForeignRun(seams.Heard):
 
     # --- LangChain's callbacks: models and tools -------------------------------------------------
 
-    def _visit(self) -> TaskVisit | None:
+    def _visit(self, metadata: Any) -> TaskVisit | None:
         """Return the visit of the running node, unless another run is heard here."""
         found: TaskVisit | None = seams.VISIT.get()
+        if found is None and self._by_callbacks:
+            found = self._by_callbacks.get((metadata or {}).get("langgraph_checkpoint_ns"))
         return found if seams.HEARD.get() is self else None
+
+    @_safely
+    def on_chain_start(
+        self, serialized: Any, inputs: Any, *, run_id: Any, metadata: Any = None, **kwargs: Any
+    ) -> None:
+        """Record that a node is entered, if no seam tells of tasks."""
+        known = metadata or {}
+        node, ns = known.get("langgraph_node"), known.get("langgraph_checkpoint_ns")
+        if "tasks" not in seams.SEAMS.lacks or not ns or kwargs.get("name") != node:
+            return
+        at = {langgraph_config.CHECKPOINT_NS: ns}
+        config = {"metadata": known, langgraph_config.CONFIGURABLE: at}
+        path = (langgraph_config.PULL,)
+        task = SimpleNamespace(config=config, id=ns, name=node, input=inputs, path=path, writes=[])
+        self._by_callbacks[ns] = self._by_callbacks[run_id] = self._entered(task)
+
+    @_safely
+    def on_chain_end(self, outputs: Any, *, run_id: Any, **_: Any) -> None:
+        """Record that such a node is left, and what it returned."""
+        if (visit := self._by_callbacks.pop(run_id, None)) is not None:
+            visit.task.writes = list(outputs.items()) if isinstance(outputs, dict) else []
+            self._left(visit)
+
+    @_safely
+    def on_chain_error(self, error: BaseException, *, run_id: Any, **_: Any) -> None:
+        """Record that such a node failed."""
+        if (visit := self._by_callbacks.pop(run_id, None)) is not None:
+            visit.listener.record(Moment("node", "error", visit.place.node, {"error": error}))
 
     @_safely
     def on_chat_model_start(
         self, serialized: Any, messages: Any, *, run_id: Any, metadata: Any = None, **kwargs: Any
     ) -> None:
         """Record a request."""
-        visit = self._visit()
+        visit = self._visit(metadata)
         if visit is None:
             return
         params = kwargs.get("invocation_params") or {}
@@ -362,13 +396,13 @@ class ForeignRun(seams.Heard):
         self, serialized: Any, input_str: str, *, run_id: Any, inputs: Any = None, **kwargs: Any
     ) -> None:
         """Record a call of a tool, with the arguments that the model gave."""
-        visit = self._visit()
+        visit = self._visit(kwargs.get("metadata"))
         if visit is None:
             return
         name = str((serialized or {}).get("name") or kwargs.get("name") or "tool")
         call = str(kwargs.get("tool_call_id") or run_id)
-        asked = args_of(visit.task.input, call)
-        args = plain_args(inputs or {"input": input_str}) if asked is None else asked
+        asked, given = args_of(visit.task.input, call), inputs or {"input": input_str}
+        args = plain_args(given) if asked is None else {k: given.get(k, asked[k]) for k in asked}
         self._calls[run_id] = visit, name, call
         visit.listener.record(Moment("tool", "enter", name, {"args": args, "own": True}, call))
 
@@ -394,7 +428,7 @@ class ForeignRun(seams.Heard):
 def result_of(output: Any, name: str, call: str) -> ToolResult:
     """Return what a tool gave in the engine's form."""
     if isinstance(output, ToolMessage):
-        text = output.text
+        text = output.content if isinstance(output.content, str) else output.text
         failed = text if output.status == "error" else None
         return ToolResult(call, output.name or name, text, error=failed, artifact=output.artifact)
     if isinstance(output, Command):
@@ -409,7 +443,7 @@ def shape_of(graph: Any) -> dict[str, Any]:
     own = {
         name: kind_of(channel)
         for name, channel in graph.channels.items()
-        if isinstance(channel, BaseChannel) and not name.startswith(_HIDDEN) and name not in nodes
+        if isinstance(channel, BaseChannel) and not name.startswith(HIDDEN) and name not in nodes
     }
     empty = {name: graph.channels[name].from_checkpoint(copies.MISSING) for name in own}
     empty = {name: one.get() for name, one in empty.items() if one.is_available()}
@@ -417,6 +451,12 @@ def shape_of(graph: Any) -> dict[str, Any]:
     own |= {shown: "LastValue" for name, shown in _NAMED.items() if name in graph.channels}
     lacks = {"lacks": list(seams.SEAMS.lacks)} if seams.SEAMS.lacks else {}
     return {"channels": own, "empty": empty, "nodes": nodes, **lacks}
+
+
+def saver_of(graph: Any, config: Any) -> Any:
+    """Return the checkpointer of a graph's runs with a config."""
+    known = {**langgraph_config.configurable(graph.config), **langgraph_config.configurable(config)}
+    return known.get(langgraph_config.CHECKPOINTER) or graph.checkpointer
 
 
 def kind_of(channel: BaseChannel[Any, Any, Any]) -> str:
@@ -492,7 +532,9 @@ def model_name(metadata: Mapping[str, Any], params: Mapping[str, Any]) -> str:
 
 def args_of(given: Any, call: str) -> dict[str, Any] | None:
     """Return the arguments of a call as the model made it; None if the node was not given it."""
-    if isinstance(given, Mapping) and isinstance(given.get("tool_call"), Mapping):
+    if isinstance(given, list) and all(isinstance(one, Mapping) for one in given):
+        asked = given
+    elif isinstance(given, Mapping) and isinstance(given.get("tool_call"), Mapping):
         asked = [given["tool_call"]]
     else:
         messages = given if isinstance(given, list) else _messages_in(given)

@@ -144,7 +144,7 @@ def writes_of(writes: Sequence[tuple[str, Any]], visit: Visit, mask: Mask) -> li
     """Encode writes."""
     made: list[list[Any]] = []
     for channel, value in writes:
-        if channel == "messages":
+        if channel == "messages" and (not value or _listed(value)):
             made += [_message(m, visit) for m in _listed(value)]
         elif isinstance(value, dict) and channel not in _WHOLE:
             made += [[channel, SET, str(key)] for key in value]
@@ -544,7 +544,11 @@ class FieldEncoder:
     def _tool_enter(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`a` the arguments in other graphs."""
         if moment.data.get("own"):  # one of several calls of a visit
-            return {"a": self._args(visit.taken)}
+            args = unpacked(visit.taken)
+            call = ToolCall(moment.call_id or "", moment.name, args)
+            around = (f for f in reversed(visit.frames) if f.call == moment.call_id)
+            before = next((f.value for f in around if f.kind == "hook.enter"), None)
+            return {"a": self.values.keep(args), **self._changed(before, call)}
         visit.place[CALL], visit.place[TOOL] = moment.call_id, moment.name
         frame.value = visit.taken
         return {}
@@ -582,6 +586,7 @@ class FieldEncoder:
         fields: Fields = {"z": True} if result.error else {}
         if "own" in moment.data:
             fields["x"] = self.values.keep(moment.data["own"])
+        frame.inner = result
         if result.update:
             fields["q"] = list(result.update)
         own, visit.own = visit.own, None

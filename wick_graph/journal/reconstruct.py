@@ -24,6 +24,7 @@ from wick_graph.journal.entry import Entry
 from wick_graph.journal.reader import JournalReader
 from wick_graph.journal.request_key import digest, request_key
 from wick_graph.journal.value_store import DOTS
+from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import ToolResult
 from wick_graph.messages.calls import ERROR_PREFIX
 from wick_graph.messages.lowering import lower, portable
@@ -237,7 +238,7 @@ class Reconstruction:
         }
         for task, channel, value in saved.pending_writes or ():
             at = ended.get(task)
-            if at is not None and not channel.startswith(("__", "branch:", "join:")):
+            if at is not None and not channel.startswith(HIDDEN):
                 yield PendingWrite(
                     seq=at.seq, node=at.node or "", task=task, channel=channel, value=value
                 )

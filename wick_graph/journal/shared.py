@@ -92,6 +92,11 @@ class RunJournal:
         self._rows: JournalRows | None = None
         self._early: list[tuple[Moment, Any]] = []
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its store is known."""
+        return self._shared is not None
+
     def open(self, saver: SqlSaver, thread_id: str) -> None:
         """Choose the store and the thread; the moments until then go there too."""
         with _LOCK:

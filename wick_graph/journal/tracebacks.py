@@ -22,7 +22,12 @@ _FRAMES: Final = 8
 
 _CAUSES: Final = 4
 
-_OURS: Final = (("wick_graph", "foreign", "seams.py"), ("langgraph", "pregel"))
+_OURS: Final = (
+    ("wick_graph", "foreign", "seams.py"),
+    ("langgraph", "pregel"),
+    ("langgraph", "_internal"),
+    ("langchain_core", "runnables"),
+)
 """Parts of paths of frames that only pass a call on."""
 
 
