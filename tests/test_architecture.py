@@ -52,6 +52,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("journal",),
     ("nodes",),
     ("engine",),
+    ("foreign",),
     ("picture",),
     ("exports",),
     ("debug",),

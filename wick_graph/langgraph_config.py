@@ -38,6 +38,9 @@ PULL: Final = "__pregel_pull"
 PUSH: Final = "__pregel_push"
 """In a task's path: a node that an edge triggered, and one that a `Send` triggered."""
 
+TASKS: Final = "__pregel_tasks"
+"""The channel of what `Send` sends."""
+
 DURABILITY: Final = "__pregel_durability"
 """LangGraph's: when a step is stored: `sync`, `async` or `exit`."""
 
@@ -48,6 +51,9 @@ STEP: Final = "langgraph_step"
 
 NOSTREAM: Final = "nostream"
 """Tag of a model call that LangGraph's `messages` stream leaves out."""
+
+HIDDEN: Final = ("__", "branch:", "join:")
+"""Prefixes of channels that LangGraph makes for itself."""
 
 NULL_TASK_ID: Final = "00000000-0000-0000-0000-000000000000"
 """Task id of writes that no task made; they belong to the state at once."""

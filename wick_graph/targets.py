@@ -84,6 +84,21 @@ def load_target(source: str, *, model: str | None = None) -> Agents:
     return agents_of(found, source=target.source, model=model)
 
 
+def graph_of(source: str, agent_id: str | None) -> Any:
+    """Return the compiled LangGraph graph, of any state, that a target names; None if it is none.
+
+    Raises:
+        ConfigError: The target cannot be imported.
+    """
+    target = parse_target(source)
+    if target is None:
+        return None
+    found = _graphs_in(target) if _GRAPHS.fullmatch(target.place) else _found(target)
+    if isinstance(found, Mapping):
+        found = found.get(agent_id) if agent_id else next(iter(found.values()), None)
+    return found if is_graph(found) else None
+
+
 def _found(target: Target) -> Any:
     module = load_module(target.place)
     return _made(named(module, target.name, target.place), target.source)

@@ -49,6 +49,9 @@ FROZEN: dict[tuple[ModuleType, str], dict[Any, int]] = {
         ("interrupt", "answer"): 24,
         ("event", "event"): 25,
         ("event", "lost"): 26,
+        ("node", "retry"): 27,
+        ("node", "cached"): 28,
+        ("state", "update"): 29,
     },
     (page_format, "NODES"): {"before_agent": 0, "modify_request": 1, "model": 2, "tools": 3},
     (page_format, "PHASE_CODES"): {

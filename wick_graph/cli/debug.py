@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from wick_graph import langgraph_config
 from wick_graph.cli import output
 from wick_graph.cli.select import (
     DEFAULT_FILE,
@@ -76,6 +79,10 @@ _RECORD: Final[Any] = typer.Option(
     "--record", help="How much live runs record.", show_default=False
 )
 
+_INPUT: Final[Any] = typer.Option(
+    "--input", metavar="JSON", help="Run a LangGraph graph with this input, and record it."
+)
+
 _BATCH: Final[Any] = typer.Option("--batch", help="Run the commands and exit with a code.")
 
 
@@ -90,6 +97,7 @@ class _Wanted:
     config: Path
     record: Level | None
     trust: bool = False
+    input: str | None = None
 
     @property
     def file(self) -> Path | None:
@@ -115,6 +123,7 @@ def debug(
     script: Annotated[Path | None, _SCRIPT] = None,
     stop_on_entry: Annotated[bool, _ENTRY] = True,
     replay: Annotated[bool, _REPLAY] = False,
+    given: Annotated[str | None, _INPUT] = None,
     record: Annotated[Level | None, _RECORD] = None,
     batch: Annotated[bool, _BATCH] = False,
     mi: Annotated[bool, typer.Option("--mi", help="Speak JSON, one object per line.")] = False,
@@ -124,7 +133,8 @@ def debug(
 ) -> None:
     """Step through a run, forwards and backwards.
 
-    Moving through a recording runs nothing, and needs no key and no network.
+    Moving through a recording runs nothing, and needs no key and no network. A LangGraph graph
+    runs to its end, and its recording is opened.
 
     Exit codes of --batch: 0 all commands ran, 1 a command was refused, 2 the run failed or the
     script or its target was refused, 3 the script ended at a breakpoint.
@@ -137,12 +147,14 @@ def debug(
         config=config,
         record=record,
         trust=trust,
+        input=given,
     )
+    graph = _graph(wanted)
     begin = [f"break {place}" for place in breaks or ()]
     begin += ["replay"] if replay else []
-    begin += [f"run {text}"] if text else []
+    begin += [f"run {text}"] if text and graph is None else []
     begin += ["continue"] if text and not stop_on_entry else []
-    with _shell(wanted) as shell:
+    with _shell(wanted, graph) as shell:
         lines = _lines(command or (), script, begin)
         if mi:
             _machine(shell, lines)
@@ -245,13 +257,91 @@ def _show_output(shell: Shell) -> None:
     shell.session.outputs.listen(lambda said: output.print_line(said.text))
 
 
+def _graph(wanted: _Wanted) -> Any:
+    """Return the LangGraph graph that is to be debugged; None for an agent or a recording.
+
+    Raises:
+        ConfigError: An input is given, and there is no graph to give it to.
+    """
+    from wick_graph.errors import ConfigError
+    from wick_graph.targets import graph_of
+
+    named = code_named()
+    graph = None if named is None else graph_of(named, wanted.agent)
+    if graph is None and wanted.input is not None:
+        raise ConfigError("--input is for a LangGraph graph; give an agent its message instead")
+    return graph
+
+
+def _recorded(wanted: _Wanted, graph: Any, stack: ExitStack) -> tuple[Any, Any]:
+    """Run a graph and open its recording, or open that of a thread.
+
+    Raises:
+        ConfigError: There is nothing to run, and no thread to open.
+    """
+    from wick_graph.debug import DebugSession, record
+    from wick_graph.errors import ConfigError
+
+    if wanted.thread is not None and wanted.text is None and wanted.input is None:
+        saver = _saver_with(wanted.thread, graph.checkpointer, stack)
+        return stack.enter_context(DebugSession.open(saver, wanted.thread)), saver
+    if wanted.text is None and wanted.input is None:
+        raise ConfigError("say what to run: a message, --input JSON, or --thread ID to look at it")
+    given, name = _input_of(wanted), wanted.thread or f"rec_{secrets.token_hex(6)}"
+    with record() as recording:
+        try:
+            graph.invoke(given, langgraph_config.with_configurable(None, thread_id=name))
+        except Exception as error:  # the graph's own; the recording shows where it came from
+            output.say(f"the run failed: {type(error).__name__}: {error}")
+    stack.callback(recording.close)
+    for problem in recording.problems:
+        output.say(problem)
+    session = stack.enter_context(recording.session())
+    journal = session.journal
+    return session, None if journal is None else journal.saver
+
+
+def _saver_with(thread: str, own: Any, stack: ExitStack) -> Any:
+    """Return the store with the recording of a graph's thread: its own, wick's, or of copies.
+
+    Raises:
+        ThreadNotFoundError: None has it.
+    """
+    from wick_graph.config.fields import DEFAULT_STORE
+    from wick_graph.errors import ThreadNotFoundError
+    from wick_graph.foreign.copies import RECORDED
+    from wick_graph.store import SqlSaver
+    from wick_graph.store.saver import dialect_of
+
+    urls = [url for url in (DEFAULT_STORE, f"sqlite:///{RECORDED}") if dialect_of(url).exists()]
+    savers = [own] if isinstance(own, SqlSaver) else []
+    for saver in [*savers, *(stack.enter_context(SqlSaver.from_url(url)) for url in urls)]:
+        if saver.threads.look(thread) is not None:
+            return saver
+    raise ThreadNotFoundError(f"there is no thread {thread}; record it with `wick run --record`")
+
+
+def _input_of(wanted: _Wanted) -> Any:
+    from wick_graph.errors import ConfigError
+
+    if wanted.input is None:
+        return {"messages": [("user", wanted.text)]}
+    try:
+        return json.loads(wanted.input)
+    except ValueError as error:
+        raise ConfigError(f"--input is no JSON ({error}); quote it, as in '{{}}'") from None
+
+
 @contextmanager
-def _shell(wanted: _Wanted) -> Iterator[Shell]:
+def _shell(wanted: _Wanted, graph: Any) -> Iterator[Shell]:
     from wick_graph.debug.terminal import Shell
 
     # The agent may be made later, but must outlive the session: it releases the held run.
     with ExitStack() as agents, ExitStack() as stack:
-        session, saver = _session(wanted, stack)
+        if graph is None:
+            session, saver = _session(wanted, stack)
+        else:
+            session, saver = _recorded(wanted, graph, stack)
         doors = _Doors(wanted, agents, session, saver).made()
         for banner in session.banners:
             output.say(banner)

@@ -105,6 +105,8 @@ def _as_text(journal: Journal, moments: Iterator[Entry]) -> bool:
     for moment in moments:
         told = {} if moment.kind == GAP else hider.value(journal.details(moment))
         output.print_line(hider.value(line_from(moment, told)))
+        for line in told.get("traceback", ()) if moment.kind != "run" else ():  # it is inside, too
+            output.print_line(f"{'':>24}{line}")
         found = True
     return found
 

@@ -6,8 +6,8 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -284,6 +284,10 @@ _THREAD_ID: Final[Any] = typer.Argument(
     metavar="THREAD", help="The thread's id.", show_default=False
 )
 
+_RECORD: Final[Any] = typer.Option(
+    "--record", help="Record the run of a LangGraph graph, for `wick debug --thread`."
+)
+
 THREAD: Final[Any] = typer.Option("--thread", "-t", metavar="ID", help="Continue this thread.")
 
 
@@ -296,6 +300,7 @@ def run(
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
     context: Annotated[Path | None, output.CONTEXT] = None,
+    record: Annotated[bool, _RECORD] = False,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
@@ -334,8 +339,27 @@ def run(
             context=context_of(context),
         )
         tokens = not as_json if stream is None else stream
-        code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)
+        with recorded(agents, agent_id) if record else nullcontext():
+            code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)
     raise typer.Exit(code)
+
+
+@contextmanager
+def recorded(agents: Agents, agent_id: str) -> Iterator[None]:
+    """Record the runs of a LangGraph graph in the block.
+
+    Raises:
+        ConfigError: It is an agent, which keeps a journal by itself.
+    """
+    from wick_graph.debug import record
+
+    if not agents[agent_id].spec.guest:
+        raise ConfigError(f"--record is for LangGraph graphs; {agent_id} keeps a journal by itself")
+    with record() as recording:
+        yield
+    recording.close()
+    for problem in recording.problems:
+        output.say(problem)
 
 
 def has_own_store(agents: Agents, agent_id: str) -> bool:

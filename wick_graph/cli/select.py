@@ -228,12 +228,12 @@ def find(store: SqlSaver | None, thread_id: str, *, exact: bool = False) -> Thre
     from wick_graph.engine.result import checked_thread_id
     from wick_graph.errors import ConfigError
 
-    checked_thread_id(thread_id)
-    if store is None:
-        return None
-    info = store.threads.get(thread_id)
-    if info is not None or exact:
+    info = None if store is None else store.threads.look(thread_id)
+    if info is not None:  # another graph's thread may have any id
         return info
+    checked_thread_id(thread_id)
+    if store is None or exact:
+        return None
     found = store.threads.ids_from(thread_id, _CANDIDATES + 1)
     if len(found) > 1:
         shown = ", ".join(found[:_CANDIDATES]) + (", …" if len(found) > _CANDIDATES else "")

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import ConfigError
 
-Kind = Literal["run", "node", "hook", "model", "route", "tool", "interrupt", "event"]
+Kind = Literal["run", "node", "hook", "model", "route", "tool", "interrupt", "state", "event"]
 
 JournalLevel = Literal["off", "steps", "full"]
 """What a run's journal keeps: nothing, every moment, or the pieces of streamed replies too."""
@@ -62,6 +62,8 @@ class Place:
     checkpoint: str
     """The checkpoint from which the superstep began."""
     superstep: int
+    within: str = ""
+    """The task of the surrounding graph, for a node of a subgraph."""
 
 
 @dataclass(slots=True)
@@ -158,6 +160,15 @@ class Debugger(Protocol):
 
 DEBUGGER: Final[ContextVar[Debugger | None]] = ContextVar("wick_debugger", default=None)
 """The debugger of runs that start in this context."""
+
+EVERYWHERE: Final[list[Debugger]] = []
+"""The debuggers of runs that start anywhere in this process; the last one is asked."""
+
+
+def debugger_here() -> Debugger | None:
+    """Return the debugger of a run that starts here: the context's own, or the process's."""
+    here = DEBUGGER.get()
+    return here if here is not None or not EVERYWHERE else EVERYWHERE[-1]
 
 
 class NullListener:

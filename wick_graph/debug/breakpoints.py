@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -76,6 +76,7 @@ class Breakpoint:
     """Why it can never stop; empty if it can."""
     bound: tuple[str, ...] = ()
     """The locations at a line of a file; the breakpoint stops at their entry."""
+    _shape: Mapping[str, Any] | None = None
     _expression: Expression | None = None
     _holes: tuple[Expression, ...] = ()
 
@@ -104,7 +105,8 @@ class Breakpoint:
         if (
             self.kind == "break" and self.verified
         ):  # its names decide whether it stops before or after a call
-            self.fits = _located(self.bound or (self.location,), names_in(self._expression))
+            uses = names_in(self._expression)
+            self.fits = _located(self.bound or (self.location,), uses, self._shape)
 
     def check(self, view: View, *, counts: bool) -> Hit | None:
         """Return whether it stops at a moment; hits count only forwards."""
@@ -197,6 +199,7 @@ def make(
         temporary,
         note=note,
         bound=bound,
+        _shape=agent if isinstance(agent, Mapping) else None,
         _expression=expression,
         _holes=holes,
     )
@@ -263,6 +266,8 @@ def _is_hit(text: str) -> bool:
 
 def _unknown_channel(path: str, agent: Any) -> str:
     channel = str(read_path(path)[0])
+    if isinstance(agent, Mapping):
+        return "" if channel in agent["channels"] else f"the state has no channel {channel}"
     known = channel in CHANNELS or (isinstance(agent, Agent) and channel in agent.spec.channels)
     return "" if known else f"the state has no channel {channel}"
 
@@ -278,19 +283,20 @@ def _fits(
         return (lambda view: is_write(view, path)), _unknown_channel(location, agent), ()
     of_line = locations_at(location, agent)
     if of_line is None:
-        return _located((location,), uses), "", ()
+        return _located((location,), uses, agent), "", ()
     bound, note = of_line
-    return _located(bound, uses), note, bound
+    return _located(bound, uses, agent), note, bound
 
 
-def _located(locations: tuple[str, ...], uses: frozenset[str]) -> Fits:
-    each = [read_location(location, uses).fits for location in locations]
+def _located(locations: tuple[str, ...], uses: frozenset[str], agent: Any) -> Fits:
+    shape = agent if isinstance(agent, Mapping) else None
+    each = [read_location(location, uses, shape).fits for location in locations]
     return each[0] if len(each) == 1 else lambda view: any(fits(view) for fits in each)
 
 
 def is_write(view: View, path: Path) -> bool:
     """Return whether the node that ends here wrote to a channel or changed the value at a path."""
-    if view.entry.what != "node.exit":
+    if view.entry.what not in ("node.exit", "state.update"):
         return False
     if not any(write.get("channel") == path[0] for write in view.writes):
         return False
@@ -324,7 +330,7 @@ class BreakpointSet:
     """
 
     outline: Any = None
-    """The agent; lines of files are looked up in its code."""
+    """The agent, with the code of lines of files; or the recorded shape of another graph."""
     version = 0
     """Counter that changes whenever a move may now stop elsewhere."""
 

@@ -1,6 +1,7 @@
 """Locations of breakpoints in a run. All interfaces of the debugger share this grammar.
 
 model | tools | before_agent | modify_request     node entry; `:exit` its end
+NAME | node:GLOB                                  a node of a recorded graph; `:exit` its end
 hook:NAME[.PHASE][:exit]                          a hook's layer
 tool:GLOB[:enter|:after]                          before arguments are used; before hooks; after
 model:request | model:response                    the exact request, the exact reply
@@ -69,8 +70,12 @@ class Location:
     fits: Fits
 
 
-def read_location(text: str, uses: frozenset[str] = frozenset()) -> Location:
+def read_location(
+    text: str, uses: frozenset[str] = frozenset(), shape: Mapping[str, Any] | None = None
+) -> Location:
     """Read a location; `uses` are the names in its condition.
+
+    `shape` is that of a recorded graph that is no agent's: it has nodes of its own.
 
     Raises:
         DebugError: It is not a location.
@@ -80,19 +85,40 @@ def read_location(text: str, uses: frozenset[str] = frozenset()) -> Location:
         wanted = _PLAIN[text]
         return Location(text, lambda view: view.entry.what in wanted)
     head, _, rest = text.partition(":")
-    if head in NODES and rest in ("", "exit"):
+    if head == "node" and rest:
+        return Location(text, _node(rest))
+    if shape is not None and head in shape["nodes"] and rest in ("", "exit"):
+        return Location(text, _node(text))
+    if shape is None and head in NODES and rest in ("", "exit"):
         ends = ("exit", "error") if rest else ("enter",)
         return Location(text, lambda view: _is_node(view.entry, head, ends))
     if head in ("compact", "handoff") and not rest:
         return Location(text, _is_compaction if head == "compact" else _is_handoff)
+    if head == "route" and rest and shape is not None:
+        return Location(text, lambda view: rest.strip() in view.entry.fields.get("q", ()))
     made = _MAKERS.get(head)
     if made is not None and rest:
         return Location(text, made(rest, uses))
+    nodes = NODES if shape is None else shape["nodes"]
     raise DebugError(
-        f"{text[:80]!r} is no location; write a node ({', '.join(NODES)}), hook:NAME, tool:NAME, "
+        f"{text[:80]!r} is no location; write a node ({', '.join(nodes)}), hook:NAME, tool:NAME, "
         "model:request, model:response, route:LABEL, agent:NAME, handoff, interrupt, retry, "
         "compact or run"
     )
+
+
+def _node(rest: str) -> Fits:
+    """Match a node of any graph by its name, or by its path in the graphs around it."""
+    name = rest.removesuffix(":exit")
+    ends = ("exit", "error") if rest.endswith(":exit") else ("enter",)
+
+    def fits(view: View) -> bool:
+        entry = view.entry
+        if entry.kind != "node" or entry.phase not in ends:
+            return False
+        return _globs(entry.name, name) or _globs(entry.name.rpartition("/")[2], name)
+
+    return fits
 
 
 def _hook(rest: str, uses: frozenset[str]) -> Fits:
@@ -120,7 +146,10 @@ def _tool(rest: str, uses: frozenset[str]) -> Fits:
 
     def fits(view: View) -> bool:
         entry = view.entry
-        return entry.kind == "tool" and entry.phase in phases and _globs(entry.name, name)
+        if entry.kind != "tool" or not _globs(entry.name, name):
+            return False
+        alone = when == "call" and entry.phase == "enter" and "a" in entry.fields
+        return alone or entry.phase in phases
 
     return fits
 

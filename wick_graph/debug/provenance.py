@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
@@ -13,6 +13,8 @@ from wick_graph.debug.values import Path, at_path, read_path, value_at
 from wick_graph.debug.view import View, ViewCache
 from wick_graph.errors import DebugError, StorageError
 from wick_graph.journal.entry import Entry
+
+_WRITERS: Final = ("node.exit", "state.update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Provenance:
     def __init__(self, views: ViewCache) -> None:
         self._views = views
         self._timeline = views.timeline
+        self._foreign = views.shape is not None
+        """Whether the recorded graph is no agent's, so that any node may do anything."""
 
     def why(self, view: View, path: str) -> list[Cause]:
         """List the causes of a value in the state at a moment, the nearest first.
@@ -60,14 +64,88 @@ class Provenance:
     # --- the writer ------------------------------------------------------------------------------
 
     def _writer(self, view: View, path: Path, message: BaseMessage | None) -> View | None:
-        """Return the end of the node that last wrote a value."""
+        """Return the end of the node that last wrote a value, or an `update_state`."""
+        grown = self._foreign and message is None and len(path) > 1 and isinstance(path[1], int)
+        if grown and (found := self._of_item(view, str(path[0]), int(path[1]))) is not None:
+            return found
+        level = view.entry.level
         for place in range(view.at, -1, -1):
-            if self._timeline.entries[place].what != "node.exit":
+            entry = self._timeline.entries[place]
+            if entry.what not in _WRITERS or (self._foreign and entry.level != level):
                 continue
             end = self._views.view(place)
             if any(_is_about(write, path, message) for write in end.writes):
                 return end
+        plain = self._foreign and message is not None
+        return self._of_message(view, str(path[0]), message) if plain else None
+
+    def _of_message(self, view: View, channel: str, message: BaseMessage | None) -> View | None:
+        """Return the end of the node that wrote a message in another form than as a message."""
+        wanted = None if message is None else message.id
+        for place in range(view.at, -1, -1):
+            entry = self._timeline.entries[place]
+            if entry.what != "node.exit" or entry.level != view.entry.level:
+                continue
+            end = self._views.view(place)
+            known = {held.id for held in end.base.get(channel) or ()}
+            if wanted not in known and any(one.get("channel") == channel for one in end.writes):
+                return end
         return None
+
+    def _of_item(self, view: View, channel: str, at: int) -> View | None:
+        """Return the end of the node that added an item to a list that only grows."""
+        held = view.values.get(channel)
+        if not isinstance(held, list) or channel not in self._views.json.reducers:
+            return None
+        wanted = at + len(held) if at < 0 else at
+        for place in range(view.at, -1, -1):
+            entry = self._timeline.entries[place]
+            if entry.what != "node.exit" or entry.level != view.entry.level:
+                continue
+            end = self._views.view(place)
+            start = len(end.base.get(channel) or [])
+            if start > wanted:
+                continue
+            for task, added in self._added(entry, channel):
+                if start <= wanted < start + len(added) and held[wanted] in added:
+                    return self._end_of(task, place)
+                start += len(added)
+        return None
+
+    def _added(self, entry: Entry, channel: str) -> list[tuple[str, list[Any]]]:
+        """List what the tasks of a moment's superstep added to a list, in the order of the sum."""
+        saved = self._views.saved(entry.checkpoint or "")
+        writes = () if saved is None else saved.pending_writes or ()
+        return [(t, v) for t, c, v in writes if c == channel and isinstance(v, list)]
+
+    def _end_of(self, task: str, at: int) -> View | None:
+        """Return the end of a task in the superstep of a moment."""
+        entries = self._timeline.entries
+        places = sorted(range(len(entries)), key=lambda place: abs(place - at))
+        near = (p for p in places if entries[p].task == task and entries[p].what == "node.exit")
+        place = next(near, None)
+        return None if place is None else self._views.view(place)
+
+    def _inside(self, end: View, path: Path, message: BaseMessage | None) -> View | None:
+        """Return the end of the node of a subgraph that made what the node around it wrote."""
+        for place in range(end.at - 1, -1, -1):
+            entry = self._timeline.entries[place]
+            if entry.what == "node.enter" and entry.task == end.entry.task:
+                return None
+            if entry.what != "node.exit" or not entry.level.startswith(end.entry.node or "?"):
+                continue
+            inner = self._views.view(place)
+            made = [value for e, c, value in inner.pending if e.task == entry.task and c == path[0]]
+            if any(self._same(one, end, path, message) for one in made):
+                return inner
+        return None
+
+    def _same(self, made: Any, end: View, path: Path, message: BaseMessage | None) -> bool:
+        parts = made if isinstance(made, list) else [made]
+        if message is not None:
+            return any(isinstance(p, BaseMessage) and p.id == message.id for p in parts)
+        wrote = [v for e, c, v in end.pending if e.task == end.entry.task and c == path[0]]
+        return any(v == made or (isinstance(v, list) and v[-1:] == parts[-1:]) for v in wrote)
 
     def _chain(
         self, end: View, path: Path, message: BaseMessage | None, text: str
@@ -76,21 +154,30 @@ class Provenance:
         maker = self._maker(end, path, message)
         by = _named(maker)
         call = f" (call {maker.call_id})" if maker.kind == "tool" else ""
-        said = f"{text}  written {self._at_text(maker)} by {by}{call} in node {node}"
+        where = "" if maker.kind == "state" else f" in node {node}"
+        said = f"{text}  written {self._at_text(maker)} by {by}{call}{where}"
         read = self._reader(end, message)
         if read is not None:
             said += f"; read by model:request {self._at_text(read)}"
         yield Cause(self._full(maker), maker.seq, said, by)
+        inner = self._inside(end, path, message) if self._foreign else None
+        if inner is not None:  # a subgraph's node made it
+            yield from self._chain(inner, path, message, "made inside of it:")
+            return
         if isinstance(message, ToolMessage):
             yield from self._behind_call(end, maker)
         elif maker.kind == "hook":
             return
-        elif node == "model":
+        elif node == "model" or maker.what == "model.response":
             yield from self._behind_reply(end)
 
     def _maker(self, end: View, path: Path, message: BaseMessage | None) -> Entry:
         """Return the moment in a visit that produced its node's write."""
+        if end.entry.kind == "state":
+            return end.entry
         task = list(self._timeline.of_task(end.at))
+        if self._foreign:
+            return self._foreign_maker(end, task, message)
         if message is None:
             hooked = next((e for e in task if self._updates(e, path[0])), None)
             if hooked is not None:
@@ -101,6 +188,19 @@ class Provenance:
             if changed is not None:
                 return changed
         return next((entry for entry in task if entry.what == wanted), end.entry)
+
+    def _foreign_maker(self, end: View, task: list[Entry], message: BaseMessage | None) -> Entry:
+        """Return the call or the reply that a message is; the node itself for all else."""
+        for entry in task:
+            if isinstance(message, ToolMessage) and entry.what == "tool.exit":
+                if entry.call_id == message.tool_call_id:
+                    return entry
+            elif isinstance(message, AIMessage) and entry.what == "model.response":
+                reply = self._views.view(self._place(entry)).reply
+                asked = None if reply is None else (reply.content, reply.tool_calls)
+                if asked == (message.content, message.tool_calls):
+                    return entry
+        return end.entry
 
     def _updates(self, entry: Entry, channel: str | int) -> bool:
         if entry.what != "hook.exit":
@@ -121,11 +221,11 @@ class Provenance:
                 yield Cause(self._full(entry), entry.seq, told, by)
         for place in range(end.at, -1, -1):
             entry = self._timeline.entries[place]
-            if entry.what != "node.exit" or entry.node != "model":
+            if entry.what != "node.exit" or (entry.node != "model" and not self._foreign):
                 continue
             asked = self._views.view(place)
-            if _calls(asked, maker.call_id):
-                reply = self._maker(asked, ("messages",), AIMessage(""))
+            if (calling := _calls(asked, maker.call_id)) is not None:
+                reply = self._maker(asked, ("messages",), calling)
                 told = f"call {maker.call_id} asked for {self._at_text(reply)} by the model's reply"
                 yield Cause(self._full(reply), reply.seq, told, "model")
                 yield from self._behind_reply(asked)
@@ -152,12 +252,35 @@ class Provenance:
             if entry.what != "run.enter":
                 continue
             began = entry
-            if message is None or not self._had_before(entry, message):
+            if not self._was_there(entry, view, path, message):
                 break
         if began is None:
             raise DebugError(f"{text} was there before the recording began")
+        if self._foreign and self._was_there(began, view, path, message):
+            told = f"{text}  was there before run {began.run}, {self._at_text(began)}"
+            by = "update_state" if self._source(began) == "update" else "input"
+            return Cause(self._full(began), began.seq, f"{told}, by {by}", by)
         told = f"{text}  came with the input of run {began.run}, {self._at_text(began)}"
         return Cause(self._full(began), began.seq, told, "input")
+
+    def _was_there(self, began: Entry, view: View, path: Path, message: BaseMessage | None) -> bool:
+        """Return whether a value was in the state before a run."""
+        if message is not None:
+            return self._had_before(began, message)
+        if not self._foreign:
+            return False
+        try:
+            before = self._views.view(self._place(began)).base
+            return bool(at_path(before, path) == at_path(view.values, path))
+        except (LookupError, StorageError):
+            return False
+
+    def _source(self, began: Entry) -> str:
+        """Return what made the checkpoint that a run began from."""
+        journal = self._views.journal
+        base = None if journal is None else journal.run(began.run).base
+        saved = None if base is None else self._views.saved(base)
+        return "" if saved is None else str((saved.metadata or {}).get("source"))
 
     def _had_before(self, began: Entry, message: BaseMessage) -> bool:
         try:
@@ -182,6 +305,8 @@ class Provenance:
 def _named(entry: Entry) -> str:
     if entry.kind in ("tool", "hook"):
         return f"{entry.kind}:{entry.name}"
+    if entry.kind == "state":
+        return "update_state"
     return "model" if entry.kind == "model" else entry.node or entry.kind
 
 
@@ -202,14 +327,14 @@ def _is_about(write: dict[str, Any], path: Path, message: BaseMessage | None) ->
     return not isinstance(key, str) or write.get("path") in (None, key)
 
 
-def _calls(end: View, call_id: str | None) -> bool:
+def _calls(end: View, call_id: str | None) -> AIMessage | None:
     for _, channel, value in end.pending:
         for message in value if channel == "messages" and isinstance(value, list) else ():
             if isinstance(message, AIMessage) and any(
                 call["id"] == call_id for call in message.tool_calls
             ):
-                return True
-    return False
+                return message
+    return None
 
 
 def _value(view: View, path: Path) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, overload
+from typing import Any, Literal, overload
 
-from wick_graph.core.moments import DEBUGGER, NULL_LISTENER, Listener
+from wick_graph.core.moments import DEBUGGER, EVERYWHERE, NULL_LISTENER, Listener
 from wick_graph.debug.session import DebugSession
 from wick_graph.errors import DebugError
+from wick_graph.foreign.copies import open_store
+from wick_graph.foreign.listener import HERE, LISTENER
+from wick_graph.foreign.run import ForeignRun
 from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal, line_of
 from wick_graph.journal.reconstruct import RecordedRequest
@@ -25,9 +29,14 @@ class Recording:
 
     clock = None
 
-    def __init__(self) -> None:
+    def __init__(self, store: SqlSaver | str | None = None) -> None:
         self.runs: list[tuple[str, str]] = []
         """Thread and run of each, in order of their start."""
+        self.problems: list[str] = []
+        """Why recordings of runs stopped; the runs went on."""
+        self._store = store
+        self._copies: SqlSaver | None = None
+        self._lock = threading.Lock()
         self._journals: dict[str, Journal] = {}
         self._of: dict[tuple[str, int], Journal] = {}
         self._told_by: dict[SqlSaver, Callable[[], None]] = {}
@@ -42,13 +51,41 @@ class Recording:
         thread = run.thread_id
         if journal is None or thread is None or not isinstance(saver, SqlSaver):
             return NULL_LISTENER
-        self.runs.append((thread, run.run_id))
-        self._journals[run.run_id] = Journal(saver, thread)
-        if saver not in self._told_by:
-            self._told_by[saver] = keep = partial(self._keep, saver)
-            saver.closing.append(keep)
+        self._note(thread, run.run_id, saver)
         listener: Listener = journal
         return listener
+
+    def keep(self, run: ForeignRun, saver: Any) -> SqlSaver:
+        """Return the store of a run of a LangGraph graph, and list the run; its seams call this.
+
+        It is the run's own saver, or the store of copies.
+
+        Raises:
+            StorageError: The store of copies cannot be opened.
+        """
+        with self._lock:
+            if isinstance(saver, SqlSaver):
+                store = saver
+            else:
+                store = self._copies = self._copies or open_store(self._store)
+            self._note(run.thread_id, run.run_id, store)
+        return store
+
+    def tell(self, problem: str) -> None:
+        """Note that a run could not be recorded."""
+        self.problems.append(problem)
+
+    def _note(self, thread: str, run_id: str, saver: SqlSaver) -> None:
+        self.runs.append((thread, run_id))
+        self._journals[run_id] = Journal(saver, thread)
+        if saver not in self._told_by and saver is not self._copies:
+            self._told_by[saver] = keep = partial(self._keep, saver)
+            saver.closing.append(keep)
+
+    def close(self) -> None:
+        """Close the store of copies, unless it was given open; reading is over then."""
+        if self._copies is not None and not isinstance(self._store, SqlSaver):
+            self._copies.close()
 
     def moments(self, kind: str | None = None) -> list[Entry]:
         """List the moments of all runs, all or those of a kind such as `tool` or `tool.exit`.
@@ -105,21 +142,64 @@ class Recording:
     def _known(self) -> dict[str, Journal]:
         if not self._journals:
             raise DebugError(
-                "nothing was recorded: no run with an SqlSaver as its store began here"
+                "nothing was recorded: no run of a LangGraph graph, or of an agent with an "
+                "SqlSaver as its store, began here"
             )
         return self._journals
 
 
-@contextmanager
-def record() -> Iterator[Recording]:
-    """Record every run that starts in the block, in its agent's own store."""
-    made = Recording()
-    before = DEBUGGER.set(made)
-    try:
-        yield made
-    finally:
-        DEBUGGER.reset(before)
+class _Block:
+    """The block in which runs are recorded, of `with` or of `async with`."""
+
+    def __init__(self, store: SqlSaver | str | None, scope: str) -> None:
+        if scope not in ("process", "context"):
+            raise DebugError(f"scope must be process or context, not {scope!r:.40}")
+        self._recording = Recording(store)
+        self._everywhere = scope == "process"
+        self._tokens: tuple[Any, Any] | None = None
+
+    def __enter__(self) -> Recording:
+        made = self._recording
+        self._tokens = DEBUGGER.set(made), HERE.set(made)
+        if self._everywhere:
+            EVERYWHERE.append(made)
+        LISTENER.open(made, everywhere=self._everywhere)
+        return made
+
+    def __exit__(self, *error: object) -> None:
+        made, tokens = self._recording, self._tokens
+        LISTENER.close(made)
+        if self._everywhere:
+            EVERYWHERE.remove(made)
+        if tokens is not None:
+            DEBUGGER.reset(tokens[0])
+            HERE.reset(tokens[1])
         made.stop()
+
+    async def __aenter__(self) -> Recording:
+        return self.__enter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__()
+
+
+def record(
+    store: SqlSaver | str | None = None, scope: Literal["process", "context"] = "process"
+) -> _Block:
+    """Record every run that starts in the block: of agents, and of any LangGraph graph.
+
+    A run on an `SqlSaver` is recorded there, with its own commits. The
+    checkpoints of any other are copied, and a failing recording never fails a run: `problems`
+    of the recording tells it.
+
+    Args:
+        store: An open store, or a URL, for the copies; else `checkpoints/recorded.db`.
+        scope: `process` for all threads and tasks, `context` for what this one starts.
+
+    Raises:
+        DebugError: There is no such scope.
+    """
+    return _Block(store, scope)
 
 
 def _end_of(journal: Journal, run_id: str, last: int) -> list[str]:

@@ -87,6 +87,8 @@ class DebugSession:
         session._run.read_only, session._run.waits = found.read_only, found.waits
         session._cursor.look_at(found.journal, found.timeline)
         session._cursor.at = min(0, session._cursor.last)
+        if (shape := session._cursor.views.shape) is not None:
+            session.breakpoints.outline = shape
         return session
 
     def close(self) -> None:

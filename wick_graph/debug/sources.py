@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wick_graph.debug.timeline import BranchReader, Timeline, checkpoints_only
+from wick_graph.debug.timeline import BranchReader, Timeline, checkpoints_only, shape_of
 from wick_graph.errors import DebugError, ThreadNotFoundError
 from wick_graph.exports.wickrun import open_wickrun
 from wick_graph.journal.journal import Journal
@@ -55,7 +55,7 @@ def find(source: Any, thread_id: str | None, agent: Any, branch: int | None) -> 
         close()
         raise
     banners += other_code(journal, agent)
-    info, is_file = saver.threads.get(journal.thread_id), _is_file(source)
+    info, is_file = saver.threads.look(journal.thread_id), _is_file(source)
     waits = info is not None and info.status == "waiting" and not is_file
     return Found(journal, timeline, agent, banners, close, read_only=is_file, waits=waits)
 
@@ -94,16 +94,18 @@ def _named(thread_id: str | None) -> str:
 
 
 def _trail(saver: SqlSaver, journal: Journal, branch: int | None) -> tuple[Timeline, list[str]]:
-    if saver.threads.get(journal.thread_id) is None:
+    if saver.threads.look(journal.thread_id) is None:
         raise ThreadNotFoundError(
             f"there is no thread {journal.thread_id!r}; list the threads to see them"
         )
     lines = BranchReader(journal)
     if lines.runs:
-        return lines.timeline(branch), [*_lost(lines), *journal.problems()]
+        return lines.timeline(branch), [*_lost(lines), *_lacking(lines), *journal.problems()]
     entries = checkpoints_only(saver, journal.thread_id)
     missing = "recorded without a journal: hooks, prompts and tools are not known"
-    return Timeline(journal.thread_id, 0, entries), [missing]
+    made = Timeline(journal.thread_id, 0, entries)
+    made.shape = shape_of(saver, entries)
+    return made, [missing]
 
 
 def _lost(lines: BranchReader) -> list[str]:
@@ -112,6 +114,12 @@ def _lost(lines: BranchReader) -> list[str]:
         for run in lines.runs
         if run.status == "lost"
     ]
+
+
+def _lacking(lines: BranchReader) -> list[str]:
+    found = dict.fromkeys(seam for run in lines.runs for seam in run.shape.get("lacks", ()))
+    told = "this release of LangGraph does not tell a recording of its"
+    return [f"{told} {', '.join(found)}: callbacks recorded what they can"] if found else []
 
 
 def other_code(journal: Journal, agent: Any) -> list[str]:

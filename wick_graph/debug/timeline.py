@@ -19,11 +19,12 @@ from wick_graph import langgraph_config
 from wick_graph.errors import DebugError
 from wick_graph.journal.entry import GAP, Entry, RunRecord
 from wick_graph.journal.journal import Journal
+from wick_graph.journal.page_format import NODES
 from wick_graph.store.row_format import pack_id, unpack_id
 from wick_graph.store.saver import SqlSaver
 
 _FORM: Final = re.compile(
-    r"(?:(?P<thread>[A-Za-z0-9_.:-]{1,128})/)?(?:b(?P<branch>\d{1,9}))?"
+    r"(?:(?P<thread>[^\s/].{0,254})/)?(?:b(?P<branch>\d{1,9}))?"
     r"(?:@(?P<word>first|last|error)|@(?P<step>-?\d{1,9})(?:\.(?P<part>\d{1,9}))?|#(?P<seq>\d{1,12}))"
 )
 
@@ -151,6 +152,8 @@ class Timeline:
         self.thread_id = thread_id
         self.branch = branch
         self.entries: list[Entry] = list(entries)
+        self.shape: Mapping[str, Any] | None = None
+        """Of a graph that is no agent's and keeps no journal: its channels and nodes."""
         self.steps = Steps(self.entries)
         self._seqs = [entry.seq for entry in entries]
 
@@ -209,12 +212,12 @@ class Timeline:
 
     def superstep(self, at: int) -> Iterator[Entry]:
         """Yield the moments up to a place with the same checkpoint, backwards."""
-        checkpoint = self.entries[at].checkpoint
+        checkpoint, level = self.entries[at].checkpoint, self.entries[at].level
         for place in range(at, -1, -1):
             entry = self.entries[place]
             if entry.checkpoint == checkpoint:
                 yield entry
-            elif entry.checkpoint is not None:
+            elif entry.checkpoint is not None and entry.level == level:
                 return
 
 
@@ -292,10 +295,33 @@ def checkpoints_only(saver: SqlSaver, thread_id: str) -> list[Entry]:
         None, **{langgraph_config.THREAD_ID: thread_id, langgraph_config.CHECKPOINT_NS: ""}
     )
     found = list(saver.list(config, limit=_MOST))[::-1]
-    return [_stand_in(thread_id, at, one) for at, one in enumerate(found, 1)]
+    made, before = [], None
+    for at, one in enumerate(found, 1):
+        made.append(_stand_in(thread_id, at, one, _ran(before, one)))
+        before = one
+    return made
 
 
-def _stand_in(thread_id: str, at: int, found: Any) -> Entry:
+def _ran(before: Any, found: Any) -> list[str]:
+    """Return the nodes that ran between two checkpoints."""
+    then = {} if before is None else before.checkpoint["versions_seen"]
+    now = found.checkpoint["versions_seen"]
+    return [n for n, seen in now.items() if not n.startswith("__") and seen != then.get(n)]
+
+
+def shape_of(saver: SqlSaver, entries: Sequence[Entry]) -> Mapping[str, Any] | None:
+    """Return the shape of the graph of a thread without a journal; None for an agent's."""
+    ran = dict.fromkeys(name for entry in entries for name in entry.fields.get("nodes", ()))
+    if not ran or ran.keys() & NODES.keys():
+        return None
+    at = langgraph_config.Address(entries[-1].thread_id, "", entries[-1].checkpoint)
+    saved = saver.get_tuple(at.config())
+    known = {} if saved is None else saved.checkpoint["channel_versions"]
+    own = {name: "" for name in known if not name.startswith(langgraph_config.HIDDEN)}
+    return {"channels": own, "nodes": [*ran]}
+
+
+def _stand_in(thread_id: str, at: int, found: Any, ran: list[str]) -> Entry:
     metadata: Mapping[str, Any] = found.metadata or {}
     made = datetime.fromisoformat(found.checkpoint["ts"])
     return Entry(
@@ -306,7 +332,8 @@ def _stand_in(thread_id: str, at: int, found: Any) -> Entry:
         branch=0,
         kind=CHECKPOINT,
         phase=str(metadata.get("source") or "loop"),
-        name=f"step {metadata.get('step', '?')}",
+        name=f"step {metadata.get('step', '?')}{': ' if ran else ''}{', '.join(ran)}",
+        fields={"nodes": ran},
         hook_phase=None,
         node=None,
         task=None,

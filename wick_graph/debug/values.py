@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args, get_type_hints
 
 from langchain_core.messages import BaseMessage
+from langgraph.graph.message import add_messages
 
 from wick_graph.core.state import AgentState, StateSchema, last
 from wick_graph.errors import DebugError
+from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import to_wick
 
 Path = tuple[str | int, ...]
@@ -156,6 +159,11 @@ EMPTY: Final[Mapping[str, Any]] = {
 }
 """Values of channels before the first write."""
 
+SHOWN_AS: Final[Mapping[str, str]] = {"__end__": "end", "__previous__": "previous"}
+"""Names for the channels of the functional API."""
+
+Reducer = Callable[[Any, Any], Any]
+
 PENDING: Final = "pending:"
 """Prefix of temporary message ids, which the thread will replace."""
 
@@ -183,6 +191,13 @@ class JsonView:
         self._messages: dict[int, tuple[BaseMessage, dict[str, Any]]] = {}
         self.reducers = REDUCERS
         """The reducers of the channels, also of those of the session's agent."""
+        self.channels: Mapping[str, Any] = EMPTY
+        """The channels by name, each with its value before the first write, if that is known."""
+
+    def look_like(self, channels: Mapping[str, str], empty: Mapping[str, Any]) -> None:
+        """Show the state of a graph that is no agent's: its own channels, by their kinds."""
+        self.channels = {**dict.fromkeys(channels), **empty}
+        self.reducers = reducers_of(channels)
 
     def message(self, message: BaseMessage) -> dict[str, Any]:
         """Return a message in wick's form, with its id."""
@@ -213,12 +228,43 @@ class JsonView:
             return [self.plain(item, depth + 1) for item in value]
         return {"not_shown": type(value).__name__, "repr": _repr(value)}
 
-    def state(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state with every channel of an agent."""
+    def state(self, values: Mapping[str, Any], level: str = "") -> dict[str, Any]:
+        """Return a state with every channel of an agent, or of a graph that has a value.
+
+        A subgraph, named by the nodes around it as its `level`, has other channels.
+        """
+        if self.channels is not EMPTY:
+            named = {SHOWN_AS.get(name, name): value for name, value in values.items()}
+            held = {k: v for k, v in self.channels.items() if v is not None and not level}
+            named = {**held, **named}
+            return {k: self.plain(v) for k, v in named.items() if not k.startswith(HIDDEN)}
         made = {name: self.plain(value) for name, value in values.items() if name != "request"}
         own = {name: None for name in self.reducers if name not in REDUCERS}
         written = {k: v for k, v in made.items() if not k.startswith(("__", "branch:"))}
         return {**EMPTY, **own, **written}
+
+
+def reducers_of(channels: Mapping[str, str]) -> Mapping[str, Reducer]:
+    """Return the reducers of channels by their kinds; of an unknown one the last write is shown.
+
+    Nothing that a recording names is imported.
+    """
+    return {name: _KNOWN[kind] for name, kind in channels.items() if kind in _KNOWN}
+
+
+def _grown(reduce: Reducer) -> Reducer:
+    return lambda old, new: new if old is None else reduce(old, new)
+
+
+def _messages(old: Any, new: Any) -> Any:
+    return add_messages(old or [], new)
+
+
+_KNOWN: Final[Mapping[str, Reducer]] = {
+    **{name: _grown(getattr(operator, name)) for name in ("add", "or_", "concat", "iadd", "mul")},
+    **dict.fromkeys(("add_messages", "_add_messages", "delta:_messages_delta_reducer"), _messages),
+}
+"""Reducers by their names."""
 
 
 def with_own(schema: StateSchema) -> Mapping[str, Any]:

@@ -12,13 +12,14 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolM
 from wick_graph.core.moments import Moment
 from wick_graph.core.request import ModelRequest
 from wick_graph.debug.timeline import CHECKPOINT, Timeline
-from wick_graph.debug.values import EMPTY, JsonView, overlaid
+from wick_graph.debug.values import JsonView, overlaid
 from wick_graph.errors import DebugError, ExpressionError, StorageError
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.journal.encode import USAGE
 from wick_graph.journal.entry import GAP, Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.reconstruct import REQUESTS, RecordedRequest
+from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import ToolCall, ToolResult, to_wick
 
 Data = dict[str, Any]
@@ -37,6 +38,17 @@ class ViewCache:
     live: dict[int, Moment] = field(default_factory=dict)
     """The moments of a running run, by their numbers."""
     _saved: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Take the names of the channels from the recording."""
+        if (shape := self.shape) is not None:
+            self.json.look_like(shape["channels"], shape.get("empty") or {})
+
+    @property
+    def shape(self) -> Mapping[str, Any] | None:
+        """The recorded shape of a graph that is no agent's; None for an agent."""
+        runs = [] if self.journal is None else self.journal.runs()
+        return (runs[-1].shape or None) if runs else self.timeline.shape
 
     def saved(self, checkpoint: str) -> Any:
         """Return a checkpoint with its writes; None if it is gone."""
@@ -107,7 +119,7 @@ class View:
     def _writes_of(self, ended: Mapping[str | None, Entry]) -> Iterator[tuple[str, str, Any]]:
         saved = self.views.saved(self.entry.checkpoint or "") if ended else None
         for task, channel, value in () if saved is None else saved.pending_writes or ():
-            if task in ended and not channel.startswith(("__", "branch:")):
+            if task in ended and not channel.startswith(HIDDEN):
                 yield task, channel, value
 
     @cached_property
@@ -121,7 +133,7 @@ class View:
     @cached_property
     def state(self) -> Data:
         """`values` as JSON-like data."""
-        return self.views.json.state(self.values)
+        return self.views.json.state(self.values, self.entry.level)
 
     @cached_property
     def before(self) -> Data:
@@ -133,16 +145,16 @@ class View:
             own = self.entry.task
             others = [(c, v) for ended, c, v in self.pending if ended.task != own]
             json = self.views.json
-            return json.state(overlaid(self.base, others, json.reducers))
+            return json.state(overlaid(self.base, others, json.reducers), self.entry.level)
         if self.pending:
-            return self.views.json.state(self.base)
+            return self.views.json.state(self.base, self.entry.level)
         for place in range(self.at - 1, -1, -1):
             entry = self.views.timeline.entries[place]
             if entry.checkpoint is not None and entry.checkpoint != self.entry.checkpoint:
                 saved = self.views.saved(entry.checkpoint)
                 values = {} if saved is None else saved.checkpoint["channel_values"]
-                return self.views.json.state(values)
-        return self.views.json.state({})
+                return self.views.json.state(values, self.entry.level)
+        return self.views.json.state({}, self.entry.level)
 
     @cached_property
     def writes(self) -> list[Data]:
@@ -465,7 +477,7 @@ class Names(Mapping[str, Any]):
             raise ExpressionError(f"{name} is not known here: {error}") from None
 
     def __contains__(self, name: object) -> bool:
-        if name in _FACTS or name in EMPTY:
+        if name in _FACTS or name in self._view.views.json.channels:
             return True
         try:
             return name in self._view.state
@@ -474,7 +486,7 @@ class Names(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         yield from _FACTS
-        yield from (name for name in EMPTY if name not in _FACTS)
+        yield from (name for name in self._view.views.json.channels if name not in _FACTS)
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -500,7 +512,7 @@ def _response(view: View) -> Any:
 
 def _usage(view: View) -> Any:
     """Return the tokens of a reply at its moment, elsewhere those of the thread."""
-    return view.state["usage"] if view.usage is None else view.usage
+    return view.state.get("usage") if view.usage is None else view.usage
 
 
 def _phase(view: View) -> str:

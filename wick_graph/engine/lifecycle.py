@@ -34,6 +34,7 @@ from wick_graph.core.moments import (
     Listener,
     Listeners,
     Moment,
+    debugger_here,
     notify,
 )
 from wick_graph.core.redaction import REDACTOR
@@ -332,8 +333,8 @@ def attach_debugger(call: RunCall) -> None:
     run, own = call.run, call.kwargs.get("debug")
     if own is not None and not isinstance(own, int):  # LangGraph's own switch is a bool
         run.debugger = call.kwargs.pop("debug")
-    if run.debugger is None:
-        run.debugger = DEBUGGER.get()
+    if run.debugger is None and not call.spec.guest:  # a graph's seams tell of its runs
+        run.debugger = debugger_here()
     if run.debugger is not None:
         run.observed = True
         call.undo.callback(WATCH.set, WATCH.get())
@@ -774,7 +775,7 @@ async def start_journal(call: RunCall, bridge: Bridge) -> None:
             model=spec.model.model,
             guard=MutationGuard.of(spec.hooks),
         )
-        run.journal = start(call.journal, lease, begun, _options(call))
+        run.journal = start(call.journal, begun, _options(call))
         lease.before_commit = run.journal.along
     recorder: Listener = NULL_LISTENER if run.journal is None else run.journal
     if run.debugger is not None:

@@ -20,6 +20,7 @@ from wick_graph.journal import Blame, Entry, Journal
 from wick_graph.journal.entry import GAP
 from wick_graph.journal.journal import text_from
 from wick_graph.journal.reconstruct import REQUESTS
+from wick_graph.langgraph_config import HIDDEN
 from wick_graph.picture import Picture, as_svg
 from wick_graph.picture.svg import STYLE
 
@@ -113,7 +114,7 @@ class _Digest:
             self._states[name] = {
                 channel: self._listed(value)
                 for channel, value in (values or {"missing": "its checkpoint is gone"}).items()
-                if not channel.startswith(("__", "branch:"))
+                if not channel.startswith(HIDDEN)
             }
         return name
 

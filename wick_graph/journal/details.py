@@ -11,6 +11,7 @@ from wick_graph.errors import StorageError
 from wick_graph.journal.encode import APPEND, REMOVE, REPLACE, REPLAY_OF, SET, USAGE
 from wick_graph.journal.entry import GAP, Entry
 from wick_graph.journal.reconstruct import REQUESTS, Reconstruction
+from wick_graph.journal.tracebacks import lines_of
 from wick_graph.messages import to_wick
 from wick_graph.messages.calls import ERROR_PREFIX
 
@@ -72,6 +73,8 @@ class Details:
             made["update"] = [self._write(entry, write) for write in entry.fields["u"]]
         if "c" in entry.fields:
             made["change"] = self.change(entry)
+        if "b" in entry.fields:
+            made["traceback"] = lines_of(self._held(entry.fields["b"]))
         return made
 
     def _own(self, entry: Entry) -> Made:
@@ -146,7 +149,11 @@ class Details:
         return {"stopped_because": entry.fields.get("w")}
 
     def _node_exit(self, entry: Entry) -> Made:
-        return {"writes": [self._write(entry, write) for write in entry.fields.get("w", ())]}
+        made: Made = {"writes": [self._write(entry, write) for write in entry.fields.get("w", ())]}
+        for letter, name in (("g", "goto"), ("s", "sends"), ("n", "as_node")):
+            if letter in entry.fields:
+                made[name] = entry.fields[letter]
+        return made
 
     def _hook_exit(self, entry: Entry) -> Made:
         return {"verdict": self._held(entry.fields["v"])} if "v" in entry.fields else {}
@@ -194,7 +201,10 @@ class Details:
     def _route(self, entry: Entry) -> Made:
         reason, rules = self._held(entry.fields["v"])
         names = ("label", "predicate", "result", "reads")
-        chosen = "route: end" if entry.fields["l"] else "route: tools"
+        if "q" in entry.fields:
+            chosen = ", ".join(entry.fields["q"])
+        else:
+            chosen = "route: end" if entry.fields["l"] else "route: tools"
         candidates = [dict(zip(names, rule, strict=True)) for rule in rules]
         return {
             "chosen": chosen,
@@ -204,6 +214,8 @@ class Details:
         }
 
     def _tool_enter(self, entry: Entry) -> Made:
+        if "a" in entry.fields:
+            return {"args": self._held(entry.fields["a"])}
         call = self._rebuilt.call_at(entry)
         return {"args": None if call is None else call["args"]}
 
@@ -221,6 +233,8 @@ class Details:
         made: Made = {}
         if "o" in entry.fields:
             made["before_hooks"] = self._held(entry.fields["o"])
+        if "x" in entry.fields:
+            return {**made, "output": self._held(entry.fields["x"])}
         answer = self._rebuilt.answer_at(entry)
         if answer is None:
             return {**made, "missing": "the result was never kept: the process died before"}
@@ -244,6 +258,8 @@ _MAKERS: Final[Mapping[str, Callable[[Details, Entry], Made]]] = {
     "run.exit": Details._run_exit,
     "run.error": Details._run_exit,
     "node.exit": Details._node_exit,
+    "node.retry": Details._retry,
+    "state.update": Details._node_exit,
     "hook.exit": Details._hook_exit,
     **{f"model.{phase}": Details._request for phase in REQUESTS},
     "model.response": Details._response,

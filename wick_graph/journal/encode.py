@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp
 
 from wick_graph.core.moments import Moment
 from wick_graph.core.request import AGENT, ModelRequest, Section, position, thread_of
@@ -15,6 +16,7 @@ from wick_graph.hooks.onion import Hooks
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, Reply, Visit
 from wick_graph.journal.request_key import Fingerprint, digest, packed, tools_digest, unpacked
+from wick_graph.journal.tracebacks import traceback_of
 from wick_graph.journal.value_store import Mask, ValueStore
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import TIMESTAMP_KEY
@@ -142,7 +144,7 @@ def writes_of(writes: Sequence[tuple[str, Any]], visit: Visit, mask: Mask) -> li
     """Encode writes."""
     made: list[list[Any]] = []
     for channel, value in writes:
-        if channel == "messages":
+        if channel == "messages" and (not value or _listed(value)):
             made += [_message(m, visit) for m in _listed(value)]
         elif isinstance(value, dict) and channel not in _WHOLE:
             made += [[channel, SET, str(key)] for key in value]
@@ -262,8 +264,9 @@ def reply_of(parts: Mapping[str, Any], message_id: str | None = None) -> AIMessa
 
 # --- The recorded fields of each kind of moment, each under a letter.
 #
-# `c` change by the surrounding hook, `d` duration in microseconds, `e` error, `u` state update. The
-# methods below name the letters of each kind. `wick_graph.journal.entry` reads them.
+# `c` change by the surrounding hook, `d` duration in microseconds, `e` error, `b` its traceback,
+# `u` state update. The methods below name the letters of each kind. `wick_graph.journal.entry`
+# reads them.
 
 
 Fields = dict[str, Any]
@@ -317,6 +320,8 @@ class FieldEncoder:
             ("node", "enter"): self._node_enter,
             ("node", "exit"): self._node_exit,
             ("node", "error"): self._node_error,
+            ("node", "retry"): self._retry,
+            ("state", "update"): self._update,
             ("hook", "enter"): self._hook_enter,
             ("hook", "exit"): self._hook_exit,
             ("hook", "error"): self._hook_error,
@@ -361,15 +366,28 @@ class FieldEncoder:
         return {}
 
     def _node_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`w` writes; `y` the replies: how far back each is, and its content."""
+        """`w` writes; `y` the replies: how far back each is, and its content.
+
+        Of other graphs `g` the nodes that it leads to, and `s` those that it sends to.
+        """
         writes = moment.data["writes"]
         self.values.mask.see(writes)
         fields: Fields = {"w": writes_of(writes, visit, self.values.mask)} if writes else {}
         if visit.replies:
             kept = next((m for m in messages_in(writes) if isinstance(m, AIMessage)), None)
             fields["y"] = self._settled(moment.seq, visit, kept)
+        for letter, name in (("g", "goto"), ("s", "sends")):
+            if moment.data.get(name):
+                fields[letter] = moment.data[name]
         visit.state = None
         return fields
+
+    def _update(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`w` writes of an `update_state`, `n` the node that counts as their writer."""
+        writes = moment.data["writes"]
+        self.values.mask.see(writes)
+        fields: Fields = {"w": writes_of(writes, visit, self.values.mask)}
+        return {**fields, "n": moment.data["node"]} if moment.data["node"] else fields
 
     def _node_error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`y` the replies before the error."""
@@ -505,7 +523,11 @@ class FieldEncoder:
         return {**self._said(moment.data["error"]), "s": round(moment.data["delay"], 3)}
 
     def _route(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`v` reason and rules, `l` whether it ends, `n` calls."""
+        """`v` reason and rules, `l` whether it ends, `n` calls; `q` the nodes of other graphs."""
+        data = moment.data
+        if "chosen" in data:
+            told = self.values.keep([data["reason"], data["rules"]])
+            return {"v": told, "q": data["chosen"], "n": data["count"]}
         target = moment.data["target"]
         stopped = moment.data["state"].get("stop_reason")
         ends = isinstance(target, str)
@@ -520,6 +542,13 @@ class FieldEncoder:
     # --- tools -----------------------------------------------------------------------------------
 
     def _tool_enter(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`a` the arguments in other graphs."""
+        if moment.data.get("own"):  # one of several calls of a visit
+            args = unpacked(visit.taken)
+            call = ToolCall(moment.call_id or "", moment.name, args)
+            around = (f for f in reversed(visit.frames) if f.call == moment.call_id)
+            before = next((f.value for f in around if f.kind == "hook.enter"), None)
+            return {"a": self.values.keep(args), **self._changed(before, call)}
         visit.place[CALL], visit.place[TOOL] = moment.call_id, moment.name
         frame.value = visit.taken
         return {}
@@ -549,9 +578,15 @@ class FieldEncoder:
         return {"g": True} if moment.data.get("given") else {}
 
     def _tool_exit(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-        """`z` failed, `q` written channels, `o` the tool's own result if it differs."""
+        """`z` failed, `q` written channels, `o` the tool's own result if it differs.
+
+        `x` is the output that no message holds, in other graphs.
+        """
         result: ToolResult = moment.data["result"]
         fields: Fields = {"z": True} if result.error else {}
+        if "own" in moment.data:
+            fields["x"] = self.values.keep(moment.data["own"])
+        frame.inner = result
         if result.update:
             fields["q"] = list(result.update)
         own, visit.own = visit.own, None
@@ -576,11 +611,13 @@ class FieldEncoder:
         return self._said(moment.data.get("error"))
 
     def _said(self, error: Any) -> Fields:
-        """`e` class and text of an error."""
+        """`e` class and text of an error, `b` its traceback."""
         if error is None:
             return {}
         text = self.values.mask.text(_words(error))[:_ERROR]
-        return {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
+        fields = {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
+        traced = None if isinstance(error, GraphBubbleUp) else traceback_of(error)
+        return fields if traced is None else {**fields, "b": self.values.keep(traced)}
 
 
 def _words(error: Any) -> str:

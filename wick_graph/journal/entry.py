@@ -52,7 +52,7 @@ class RunRecord:
     """`running`, `ended`, `failed`, or `lost` with its process."""
     stopped_because: str | None
     mode: str
-    """`input`, `answer` or `resume`."""
+    """`input`, `answer`, `resume` or `update`."""
     started: datetime
     ended: datetime | None
     agent: str
@@ -68,6 +68,10 @@ class RunRecord:
     graph_hash: str
     code_hash: str
     versions: Mapping[str, str]
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    """Of a graph that is not an agent's: `channels` with the kind of each, `nodes`, `lacks`."""
+    end: str | None = None
+    """The last checkpoint of such a run."""
     damaged: bool = False
     """Its row is damaged; most fields are unknown."""
     redact: tuple[str, ...] = ()
@@ -119,6 +123,11 @@ class Entry:
     def what(self) -> str:
         """Kind and phase."""
         return f"{self.kind}.{self.phase}"
+
+    @property
+    def level(self) -> str:
+        """The nodes around its own: empty for a node of the outermost graph."""
+        return (self.node or "").rpartition("/")[0]
 
     @property
     def is_end(self) -> bool:

@@ -56,6 +56,9 @@ KINDS: Final[Mapping[tuple[str, str], int]] = {
     ("interrupt", "answer"): 24,
     ("event", "event"): 25,
     ("event", "lost"): 26,
+    ("node", "retry"): 27,
+    ("node", "cached"): 28,
+    ("state", "update"): 29,
 }
 """The number of each kind and phase of a moment."""
 
@@ -180,6 +183,8 @@ class Frame:
     """Microseconds since the run began."""
     value: Any = None
     """What went in."""
+    call: str | None = None
+    """Its call, if several calls run at once in one visit."""
     inner: Any = None
     """What came out of the frame inside of this one that was left last."""
 
@@ -190,6 +195,8 @@ class Visit:
 
     place: list[Any]
     """Node, task, checkpoint, superstep, step, visit, call id, tool: as a page holds it."""
+    within: str = ""
+    """The task of the surrounding visit, for a node of a subgraph."""
     frames: list[Frame] = field(default_factory=list)
     replies: list[tuple[int, Reply]] = field(default_factory=list)
     """Replies of models: their moment, and what came."""

@@ -26,6 +26,7 @@ from wick_graph.journal.page_format import (
     unpack_page,
 )
 from wick_graph.journal.value_store import unpacked
+from wick_graph.store.connection import is_alive
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import JournalRows, Page, RunRow
 from wick_graph.store.row_format import unpack_id
@@ -121,9 +122,9 @@ def follow_run(
     pages: list[PageContent] = []
     for page in rows.pages_back(db, thread, last):
         content = content_of(page)
-        if content is not None and content.run != run.number:
+        if page.last < body.get("first", 1):
             break
-        if content is not None:
+        if content is not None and content.run == run.number:  # others may run beside it
             pages.append(content)
     for content in reversed(pages):
         unfinished.follow(content)
@@ -160,6 +161,10 @@ class JournalReader:
             thread = self.rows.thread(db)
             return self._load_runs(db, thread)
 
+    def known_runs(self) -> list[RunRecord]:
+        """Return the runs as they were read last."""
+        return list(self._runs.values()) or self.runs()
+
     def run(self, wanted: int | str) -> RunRecord:
         """Return a run by its number or its id."""
         for run in reversed(self.runs()):
@@ -183,7 +188,7 @@ class JournalReader:
             start = max(start, of.first - 1)
         left = limit
         for entry in self._entries(start):
-            if of is not None and entry.kind != GAP and entry.run > of.number:
+            if of is not None and of.last is not None and entry.seq > of.last:
                 return
             if not _fits(entry, of, kind, branch) or (after is not None and entry.seq <= after):
                 continue
@@ -337,7 +342,9 @@ class JournalReader:
         alive = bool(rows) and rows[-1].status == "running" and self.rows.is_running(db, thread)
         made = []
         for row in rows:
-            dead = row.status == "running" and not (alive and row is rows[-1])
+            by = body_of(row).get("by") if row.status == "running" else None
+            lives = (alive and row is rows[-1]) if by is None else is_alive(by)
+            dead = row.status == "running" and not lives
             made.append(record_of(self.thread_id, row, "lost" if dead else row.status))
         self._runs = {run.number: run for run in made}
         return made
@@ -383,6 +390,8 @@ def record_of(thread_id: str, row: RunRow, status: str) -> RunRecord:
         last=body.get("last"),
         base=None if base is None else unpack_id(base),
         hooks=tuple(body.get("hooks") or ()),
+        shape=body.get("shape") or {},
+        end=None if body.get("end") is None else unpack_id(body["end"]),
         graph_hash=body.get("graph", ""),
         code_hash=body.get("code", ""),
         versions=body.get("versions") or {},

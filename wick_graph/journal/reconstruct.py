@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+    convert_to_messages,
+)
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
-from wick_graph.core.request import Section
+from wick_graph.core.request import Section, position
 from wick_graph.errors import StorageError
 from wick_graph.journal.encode import as_it_came, reply_of
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.reader import JournalReader
 from wick_graph.journal.request_key import digest, request_key
 from wick_graph.journal.value_store import DOTS
+from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import ToolResult
 from wick_graph.messages.calls import ERROR_PREFIX
 from wick_graph.messages.lowering import lower, portable
@@ -169,19 +178,22 @@ class Reconstruction:
 
     def before(self, entry: Entry) -> Iterator[Entry]:
         """Yield earlier moments of the same run, the nearest first."""
+        first = self.reader.run_of(entry).first
         for found in self.reader.backwards(entry.seq):
-            if found.run != entry.run and found.run:
+            if found.seq < first:
                 return
-            yield found
+            if found.run in (0, entry.run):  # another run may go on beside it
+                yield found
 
     def _messages(
         self, entry: Entry, system: str, agent: str, rest: tuple[Any, Any]
     ) -> tuple[list[BaseMessage], bool]:
-        secret = self.reader.secret()
+        secret, foreign = self.reader.secret(), bool(self.reader.run_of(entry).shape)
         made: list[BaseMessage] | None = None
         for base in self.bases(entry):
             shown = self._shown(entry, base)
-            whole = portable(lower([SystemMessage(system), *shown] if system else shown, agent))
+            whole = _plain_messages(system, shown)
+            whole = whole if foreign else portable(lower(whole, agent))
             if request_key(secret, whole, *rest) == entry.fields["k"]:
                 return whole, True
             made = made or whole
@@ -226,7 +238,7 @@ class Reconstruction:
         }
         for task, channel, value in saved.pending_writes or ():
             at = ended.get(task)
-            if at is not None and not channel.startswith(("__", "branch:")):
+            if at is not None and not channel.startswith(HIDDEN):
                 yield PendingWrite(
                     seq=at.seq, node=at.node or "", task=task, channel=channel, value=value
                 )
@@ -235,16 +247,15 @@ class Reconstruction:
         """Yield the moments up to one with the same checkpoint, of any run."""
         yield entry
         for found in self.reader.backwards(entry.seq):
-            if found.checkpoint is not None and found.checkpoint != entry.checkpoint:
+            if found.checkpoint in (None, entry.checkpoint):
+                yield found
+            elif found.level == entry.level:  # another one is of a subgraph, or around this one
                 return
-            yield found
 
     def _end_of_visit(self, entry: Entry) -> Entry | None:
-        for found in self.reader.moments(after=entry.seq):
+        for found in self.reader.moments(entry.run, after=entry.seq):
             if found.task == entry.task and found.kind == "node" and found.is_end:
                 return found
-            if found.run and found.run != entry.run:
-                return None
         return None
 
     def kept_reply(self, end: Entry) -> AIMessage | None:
@@ -275,6 +286,8 @@ class Reconstruction:
         run = self.reader.run_of(entry)
         if entry.what == "run.enter" or entry.kind == "interrupt":
             return run.base
+        if run.shape:
+            return run.end
         with self.reader.reading() as db:
             return self.reader.rows.last_id_of_run(
                 db, self.reader.rows.thread(db), pack_id(run.run_id)
@@ -282,8 +295,65 @@ class Reconstruction:
 
     def _saved(self, checkpoint: str) -> Any:
         """Return a checkpoint with its writes; None if it is gone."""
+        deltas = self._deltas()
         with self.reader.reading() as db:
-            return self.reader.rows.checkpoint(db, checkpoint)
+            saved = self.reader.rows.checkpoint(db, checkpoint)
+            if saved is None:
+                return None
+            held, known = saved.checkpoint["channel_values"], saved.checkpoint["channel_versions"]
+            sums = {n: add for n, add in deltas.items() if n in known and n not in held}
+            if not sums:
+                return saved
+            past = self.reader.rows.deltas(db, checkpoint, [*sums])
+        values = {**held, **{name: add(past[name]) for name, add in sums.items()}}
+        return saved._replace(checkpoint={**saved.checkpoint, "channel_values": values})
+
+    def _deltas(self) -> Mapping[str, Any]:
+        """Return what sums up each delta channel: its checkpoints store only what is new."""
+        shapes = [run.shape for run in self.reader.known_runs() if run.shape]
+        kinds = shapes[-1]["channels"] if shapes else {}
+        return {name: _SUMS[kind] for name, kind in kinds.items() if kind in _SUMS}
+
+
+def _seed(past: Any) -> Any:
+    """Return what the writes start from; LangGraph's snapshot is a value in a tuple."""
+    held = past.get("seed")
+    return held[0] if isinstance(held, tuple) else held
+
+
+def _sum_of_messages(past: Any) -> list[BaseMessage]:
+    """Sum up writes of messages as the channel does: without giving ids to those that have none."""
+    made: list[BaseMessage] = list(_seed(past) or [])
+    for _, _, value in past["writes"]:
+        for message in convert_to_messages(value if isinstance(value, list) else [value]):
+            at = position(made, message.id) if message.id else None
+            if isinstance(message, RemoveMessage):
+                kept = [] if message.id == REMOVE_ALL_MESSAGES else made
+                made = [one for one in kept if one.id != message.id]
+            elif at is None:
+                made.append(message)
+            else:
+                made[at] = message
+    return made
+
+
+def _sum_of_files(past: Any) -> dict[str, Any]:
+    made = dict(_seed(past) or {})
+    for _, _, value in past["writes"]:
+        made |= value or {}
+    return {name: one for name, one in made.items() if one is not None}
+
+
+_SUMS: Final[Mapping[str, Any]] = {
+    "delta:_messages_delta_reducer": _sum_of_messages,
+    "delta:_file_data_reducer": _sum_of_files,
+}
+"""How to sum up the delta channels of LangGraph and deepagents; nothing named is imported."""
+
+
+def _plain_messages(system: str, shown: list[BaseMessage]) -> list[BaseMessage]:
+    """Return what a graph that is no agent's sent: nothing is lowered for its provider."""
+    return [SystemMessage(system), *shown] if system else shown
 
 
 def _why(messages: list[BaseMessage], settings: Mapping[str, Any]) -> str:

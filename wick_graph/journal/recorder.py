@@ -28,7 +28,6 @@ from wick_graph.journal.page_format import (
 from wick_graph.journal.value_store import ValueStore
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import Batch, JournalRows, RunRow
-from wick_graph.store.leases import Lease
 
 # --- Encode moments as entries of a page, and nest them.
 
@@ -111,19 +110,20 @@ class Writer:
         at = (moment.at_ns - self._started) // 1000
         frames = visit.frames
         if plan.ends is None:
-            around = frames[-1] if frames else self._around(visit)
+            around = _of_call(frames, moment.call_id) or self._around(visit)
             depth, up = (around.depth + 1, moment.seq - around.seq) if around else (0, 0)
-            frame = Frame(moment.seq, plan.key, depth, at)
+            frame = Frame(moment.seq, plan.key, depth, at, call=moment.call_id)
             fields = plan.make(moment, visit, frame) if plan.make is not None else {}
             if plan.opens:
                 frames.append(frame)
         else:
-            frame = _left(frames, plan.ends) or Frame(moment.seq, plan.ends, 0, at)
+            left = _left(frames, plan.ends, moment.call_id)
+            frame = left or Frame(moment.seq, plan.ends, 0, at)
             depth, up = frame.depth, moment.seq - frame.seq
             fields = plan.make(moment, visit, frame) if plan.make is not None else {}
             fields["d"] = at - frame.at
-            if frames:
-                frames[-1].inner = frame.inner
+            if (around := _of_call(frames, moment.call_id)) is not None:
+                around.inner = frame.inner
         self._append(plan, moment, visit, [plan.code, at, up, depth], fields)
 
     def gap(self, moment: Moment) -> None:
@@ -136,7 +136,10 @@ class Writer:
             visit.chunks.append((moment.at_ns - self._started) // 1000)
 
     def _around(self, visit: Visit) -> Frame | None:
-        """Return the run's own frame, for what is outermost in a node."""
+        """Return the frame around what is outermost in a node: the outer node's, or the run's."""
+        outer = self._visits.get(visit.within) if visit.within else None
+        if outer is not None and outer.frames:
+            return outer.frames[-1]
         return self._run.frames[-1] if self._run.frames and visit is not self._run else None
 
     def _append(
@@ -180,16 +183,29 @@ class Writer:
             self._visits = {k: v for k, v in self._visits.items() if v.frames}
         step, number = self.counters.enter(place.node)
         node = NODES.get(place.node, place.node)
-        made = self._visits[place.task] = Visit(place_row(place, node, step, number))
+        row = place_row(place, node, step, number)
+        made = self._visits[place.task] = Visit(row, within=place.within)
         return made
 
 
-def _left(frames: list[Frame], opener: str) -> Frame | None:
-    """Remove the frame that a closing moment ends, and the open frames inside it."""
+def _of_call(frames: list[Frame], call: str | None) -> Frame | None:
+    """Return the innermost frame, not one of a call beside this one."""
+    for frame in reversed(frames):
+        if call is None or frame.call in (None, call):
+            return frame
+    return None
+
+
+def _left(frames: list[Frame], opener: str, call: str | None) -> Frame | None:
+    """Remove the frame that a closing moment ends, and the open frames inside it.
+
+    The frames of calls beside it stay.
+    """
     for at in range(len(frames) - 1, -1, -1):
-        if frames[at].kind == opener:
-            frame = frames[at]
-            del frames[at:]
+        frame = frames[at]
+        if frame.kind == opener and (call is None or frame.call in (None, call)):
+            beside = [f for f in frames[at + 1 :] if call and f.call not in (None, call)]
+            frames[at:] = beside
             return frame
     return None
 
@@ -219,7 +235,7 @@ class JournalListener:
     def __init__(
         self,
         rows: JournalRows,
-        lease: Lease,
+        thread: int,
         *,
         level: JournalLevel,
         writer: Writer,
@@ -231,7 +247,7 @@ class JournalListener:
         guard: MutationGuard | None = None,
     ) -> None:
         self._rows = rows
-        self._lease = lease
+        self._thread = thread
         self._full = level == "full"
         self._writer = writer
         self._values = values
@@ -304,10 +320,24 @@ class JournalListener:
         with self._lock:
             waiting, self._waiting = self._waiting, []
             batch = self._batch(waiting)
-            before, self._before = self._before, None
+        self.write_before(db)
+        self._rows.write(db, self._thread, batch)
+
+    def write_before(self, db: Database) -> None:
+        """Write the rest of the previous run, once."""
+        before, self._before = self._before, None
         if before is not None:
-            self._rows.write(db, self._lease.thread, before)
-        self._rows.write(db, self._lease.thread, batch)
+            self._rows.write(db, self._thread, before)
+
+    def write(self, db: Database, waiting: list[tuple[Moment, Any]], last: int) -> int:
+        """Number moments from `last` on and write them; return the number of the last one."""
+        for moment, _ in waiting:
+            if moment.phase != "chunk" or self._full:
+                last += 1
+                moment.seq = last
+        self._last = last
+        self._rows.write(db, self._thread, self._batch(waiting))
+        return last
 
     def flush(self) -> None:
         """Commit the recorded moments now, for a debugger that holds the run."""
@@ -350,6 +380,7 @@ class JournalListener:
 
     def _close(self, moment: Moment) -> None:
         counters = self._writer.counters
+        self._about |= moment.data.get("about") or {}
         self._about |= {
             "last": moment.seq,
             "steps": counters.steps,

@@ -24,9 +24,9 @@ from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
 from wick_graph.journal.request_key import packed
 from wick_graph.journal.value_store import Mask, ValueStore, known_secrets
 from wick_graph.runtime.context import AgentSpec
+from wick_graph.store.connection import is_alive, owner
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import KEY, Batch, JournalRows, RunRow
-from wick_graph.store.leases import Lease
 from wick_graph.store.row_format import pack_id
 
 # --- The identity of the agent in a recording, to recognise other versions of it.
@@ -113,8 +113,8 @@ def _bytes(code: CodeType) -> Iterator[bytes]:
 # recognise forks.
 
 
-Mode = Literal["input", "answer", "resume"]
-"""How a run started: with a new input, an answer, or as a resumption."""
+Mode = Literal["input", "answer", "resume", "update"]
+"""How a run started: with a new input, an answer, as a resumption, or as an `update_state`."""
 
 _KEY_BYTES: Final = 32
 
@@ -148,7 +148,7 @@ def look(rows: JournalRows, thread: int, checkpoint_id: str | None) -> Opening:
     return opened
 
 
-def start(opened: Opening, lease: Lease, begun: Begun, options: JournalOptions) -> JournalListener:
+def start(opened: Opening, begun: Begun, options: JournalOptions) -> JournalListener:
     """Start a run's journal; nothing is written yet."""
     rows = opened.rows
     secret = opened.secret or secrets.token_bytes(_KEY_BYTES)
@@ -165,6 +165,7 @@ def start(opened: Opening, lease: Lease, begun: Begun, options: JournalOptions) 
         "steps": opened.counters.steps,
         "visits": dict(opened.counters.visits),
         **({"redact": [*options.redact]} if options.redact else {}),
+        **({"by": owner()} if opened.shared else {}),
     }
     run = RunRow(
         number=opened.number,
@@ -179,7 +180,7 @@ def start(opened: Opening, lease: Lease, begun: Begun, options: JournalOptions) 
     encoder = FieldEncoder(values, secret, hooks=about["hooks"], names=names)
     return JournalListener(
         rows,
-        lease,
+        opened.thread,
         level=options.level,
         writer=Writer(encoder, opened.counters, begun.started_ns),
         values=values,
@@ -192,10 +193,16 @@ def start(opened: Opening, lease: Lease, begun: Begun, options: JournalOptions) 
 
 
 class Opening:
-    """State of a thread's journal before a run."""
+    """State of a thread's journal before a run.
 
-    def __init__(self, rows: JournalRows, db: Database, thread: int) -> None:
-        self.rows, self._db, self._thread = rows, db, thread
+    A `shared` run holds no lease: others may run in its thread, and it begins where it is told.
+    """
+
+    def __init__(
+        self, rows: JournalRows, db: Database, thread: int, *, shared: bool = False
+    ) -> None:
+        self.rows, self._db, self.thread = rows, db, thread
+        self.shared = shared
         self.last = rows.last(db, thread)
         self.secret = self._secret()
         self.number, self.branch = 1, 0
@@ -205,25 +212,27 @@ class Opening:
 
     def look(self, checkpoint_id: str | None) -> None:
         """Read the previous run, and find where this one continues."""
-        before = self.rows.last_run(self._db, self._thread)
+        asked = None if checkpoint_id is None else pack_id(checkpoint_id)
+        self.base = asked if self.shared else self.base
+        before = self.rows.last_run(self._db, self.thread)
         if before is None:
             return
         self.number, self.branch = before.number + 1, before.branch
         body = body_of(before)
         self.counters = BranchCounters(body.get("steps", 0), dict(body.get("visits") or {}))
+        goes_on = before.status == "running" and self._lives(body)
         if before.status == "running" or not body:
-            unfinished = follow_run(self.rows, self._db, self._thread, before, self.last)
+            unfinished = follow_run(self.rows, self._db, self.thread, before, self.last)
             self.counters = BranchCounters(unfinished.steps, dict(unfinished.visits))
-            if before.status == "running":
+            if before.status == "running" and not goes_on:
                 self._close(before, unfinished)
-        asked = None if checkpoint_id is None else pack_id(checkpoint_id)
-        fork = self._fork(before, asked)
+        fork = (self.base or b"") if goes_on else self._fork(before, body, asked)
         if fork is not None:
             self._branch_off(fork)
 
     def _secret(self) -> bytes | None:
         try:
-            return self.rows.secret(self._db, self._thread)
+            return self.rows.secret(self._db, self.thread)
         except StorageError:
             return secrets.token_bytes(
                 _KEY_BYTES
@@ -240,25 +249,36 @@ class Opening:
         page = (self.last, pack_page(run.number, first, [], entries)) if entries else None
         self.closing = Batch(page=page, run=run)
 
-    def _fork(self, before: RunRow, asked: bytes | None) -> bytes | None:
-        """Return the checkpoint at which this run forks off the last one; None if it does not."""
-        reached = self.rows.last_of_run(self._db, self._thread, before.run)
+    def _lives(self, body: dict[str, Any]) -> bool:
+        """Return whether the previous run goes on beside this one."""
+        if by := body.get("by"):
+            return is_alive(by)
+        return self.shared and self.rows.is_running(self._db, self.thread)
+
+    def _fork(self, before: RunRow, body: dict[str, Any], asked: bytes | None) -> bytes | None:
+        """Return the checkpoint at which this run forks off the last one; None if it does not.
+
+        It is empty for a run that begins its thread again from nothing.
+        """
+        reached = body.get("end") or self.rows.last_of_run(self._db, self.thread, before.run)
         at = asked or self.base
         self.base = at
+        if at is None and self.shared:
+            return b"" if reached is not None else None
         for _ in range(_FAR):
             if at is None or reached is None or at == reached:
                 return None
             if at < reached:  # ids are ordered by time: this is before the end
                 return at
-            at = self.rows.parent_of(self._db, self._thread, at)
+            at = self.rows.parent_of(self._db, self.thread, at)
         return None
 
     def _branch_off(self, checkpoint: bytes) -> None:
         """Start a new branch, with the counters at its beginning."""
-        rows = self.rows.run_rows(self._db, self._thread)
+        rows = self.rows.run_rows(self._db, self.thread)
         self.branch = max(row.branch for row in rows) + 1
         unfinished = UnfinishedRun()
-        for page in self.rows.pages_back(self._db, self._thread, self.last):
+        for page in self.rows.pages_back(self._db, self.thread, self.last):
             content = content_of(page)
             if content is not None:
                 unfinished.count(place for place in content.places if place[2] < checkpoint)

@@ -16,14 +16,14 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, bindparam, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import Address
 from wick_graph.store import codec, statements
 from wick_graph.store.codec import Codec
-from wick_graph.store.dialect import Database
+from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.row_format import (
     DELTA,
     DICT,
@@ -308,6 +308,25 @@ class Reader:
 
     def _what(self, table: str) -> str:
         return f"table {table} of thread {self.thread_id!r}"
+
+
+_NAMESPACE: Final = Prepared(
+    lambda: select(checkpoints.c.ns).where(
+        checkpoints.c.thread == bindparam("t"), checkpoints.c.id == bindparam("i")
+    ),
+    *("t", "i"),
+)
+
+
+def find_anywhere(db: Database, cache: ThreadCache, checkpoint_id: str) -> Row | None:
+    """Return the row of a checkpoint of the outermost graph, or of a subgraph."""
+    found = find(db, cache, "", checkpoint_id)
+    if found is not None:
+        return found
+    row = db.execute(_NAMESPACE, (cache.id, pack_id(checkpoint_id))).fetchone()
+    if row is not None:
+        row = db.execute(statements.EXACT, (cache.id, row[0], pack_id(checkpoint_id), 0)).fetchone()
+    return None if row is None else Row(*row)
 
 
 def find(db: Database, cache: ThreadCache, ns: str, checkpoint_id: str | None) -> Row | None:

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
@@ -249,6 +249,13 @@ class Owed:
     since: float = field(default_factory=time.monotonic)
 
 
+class Recorder(Protocol):
+    """Adds the moments of recorded runs to a transaction; never raises."""
+
+    def along(self, db: Database, thread: int) -> None:
+        """Write the new moments of the thread with this number."""
+
+
 class StoreConnection(Transactions):
     """A saver's connection with all its mutable state; the saver's clones share it."""
 
@@ -273,6 +280,8 @@ class StoreConnection(Transactions):
         self.strays = Strays()
         self.owed: dict[int, Owed] = {}
         """By thread, leases of this store that are given back."""
+        self.recorders: dict[str, Recorder] = {}
+        """By thread, what adds the moments of recorded runs to each transaction in it."""
         self._debug = debug
         self._keys, self._accept_plain = keys, accept_plain
         self.sealing: Sealing = Plain()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory
 from sqlalchemy import bindparam, select
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
 from wick_graph.store import statements
-from wick_graph.store.checkpoint_read import Reader, find
+from wick_graph.store.checkpoint_read import Reader, delta_history, find_anywhere
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import StoreConnection, is_alive
+from wick_graph.store.connection import Recorder, StoreConnection, is_alive
 from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.digests import BLOBS, MOMENTS, RUN_ROW, RUNS, hash_of, row_hash
 from wick_graph.store.row_format import Seals, bytes_text, pack_id, text_bytes, unpack_id
@@ -100,6 +100,22 @@ class JournalRows:
         _add(db, self._seals(thread), thread, batch)
         self._kept.append(batch)
         del self._kept[:-_PAGES]
+
+    def recorder(self) -> Recorder | None:
+        """Return what adds moments to each transaction that writes to the thread, or None."""
+        return self._core.recorders.get(self.thread_id)
+
+    def set_recorder(self, recorder: Recorder | None) -> None:
+        """Set or remove it."""
+        if recorder is None:
+            self._core.recorders.pop(self.thread_id, None)
+        else:
+            self._core.recorders[self.thread_id] = recorder
+
+    def flush_into(self, add: Callable[[Database, int], None]) -> None:
+        """Call such a function in a transaction of its own; make the thread if there is none."""
+        with self._core.writing(self.thread_id) as db:
+            add(db, self._core.thread_for_writing(db, self.thread_id).id)
 
     def flush(self, apply: Any) -> None:
         """Run a function in a transaction of its own, and commit it."""
@@ -244,13 +260,22 @@ class JournalRows:
     def checkpoint(self, db: Database, checkpoint_id: str) -> CheckpointTuple | None:
         """Return a checkpoint with its writes; items are read once."""
         cache = self._core.thread(db, self.thread_id)
-        row = None if cache is None else find(db, cache, "", checkpoint_id)
+        row = None if cache is None else find_anywhere(db, cache, checkpoint_id)
         if cache is None or row is None:
             return None
         if self._reader is None:
             self._reader = Reader(db, cache, self.codec, self.thread_id)
         self._reader = self._reader.continued(db, cache)
         return self._reader.checkpoint(row)
+
+    def deltas(
+        self, db: Database, checkpoint_id: str, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return the writes of delta channels up to a checkpoint, as the saver does."""
+        cache = self._core.thread(db, self.thread_id)
+        row = None if cache is None else find_anywhere(db, cache, checkpoint_id)
+        reader = None if cache is None else Reader(db, cache, self.codec, self.thread_id)
+        return delta_history(reader, row, channels)
 
     def last_of_run(self, db: Database, thread: int, run: bytes) -> bytes | None:
         """Return the latest checkpoint that a run made."""

@@ -761,3 +761,5 @@ def fence(
         check(db, lease)
     else:
         check_free(core, db, thread, thread_id)
+    if (recorder := core.recorders.get(thread_id)) is not None:
+        recorder.along(db, thread)

@@ -139,13 +139,14 @@ _CHANGED: Final = ("changed", "body", "checksum")
 
 
 @cache
-def _put_text(*columns: str) -> str:
-    """Return the text that adds a fact, or changes these columns of the one that is there."""
-    values = {name: _b(name) for name in _FACT_ROW}
+def _put_sql(*columns: str) -> Prepared:
+    """Return what adds a fact, or changes these columns of the one that is there."""
+    values: dict[str, Any] = {name: _b(name) for name in _FACT_ROW}
     made = upsert(facts).values(**checked(facts, values, new=True))
     new = {name: made.excluded[name] for name in columns}
-    made = made.on_conflict_do_update(index_elements=["tenant", "key"], set_=new)
-    return prepared(made, *_FACT_ROW)
+    return Prepared(
+        lambda: made.on_conflict_do_update(index_elements=["tenant", "key"], set_=new), *_FACT_ROW
+    )
 
 
 class Mailbox:
@@ -511,7 +512,7 @@ class Mailbox:
     def _put_fact(self, db: Any, key: str, data: Any, *columns: str) -> None:
         """Add a fact; if there is one, change these columns of it."""
         row = (self._core.tenant, text_bytes(key), self.now, self._close(data, key, facts))
-        db.execute(_put_text(*columns), row)
+        db.execute(_put_sql(*columns), row)
 
     def _close(self, data: Any, key: str, table: Table) -> bytes:
         text = json.dumps(data, separators=(",", ":"))

@@ -429,8 +429,8 @@ _stored = exists().where(
     checkpoints.c.id == writes.c.checkpoint,
 )
 
-STRAY: Final = prepared(
-    select(writes.c.rid).where(
+STRAY: Final = Prepared(
+    lambda: select(writes.c.rid).where(
         *(writes.c.thread == _b("t"), writes.c.ns == _b("n"), writes.c.checkpoint == _b("i")),
         ~_stored,
     ),

@@ -215,9 +215,14 @@ class Threads:
         """Return a thread and note the access; None if there is no such thread.
 
         Raises:
-            StorageError: The thread id is not valid; so in every method here.
+            StorageError: The thread id is not valid; so in every method here but `look`.
         """
-        key = _key(thread_id)
+        _key(thread_id)
+        return self.look(thread_id)
+
+    def look(self, thread_id: str) -> ThreadInfo | None:
+        """Do as `get` for a thread of another graph too: its id may be any text."""
+        key = text_bytes(thread_id)
         if self._core.dialect.reads_only:
             with self._core.reading(thread_id) as db:
                 return self._info(db, key)

@@ -150,7 +150,8 @@ def _where(shell: Shell, rest: str) -> Reply:
         f"{'▶' if at == shell.frame else ' '} {at}  {frame.text}" for at, frame in enumerate(frames)
     ]
     data = [{"text": f.text, "kind": f.kind, "name": f.name, "seq": f.seq} for f in frames]
-    return Reply(lines, data=data)
+    traced = [f"     {line}" for line in shell.session.inspect.details().get("traceback", ())]
+    return Reply([*lines, *traced], data=data)
 
 
 def _frame(shell: Shell, rest: str) -> Reply:

@@ -1,0 +1,1 @@
+"""Any LangGraph graph, recorded."""

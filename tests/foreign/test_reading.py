@@ -1,0 +1,131 @@
+"""The debugger's questions about recorded graphs, with their answers checked by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from tests.foreign.graphs import GRAPHS, config, loop
+from wick_graph.debug import DebugSession, record
+from wick_graph.debug.recording import Recording
+from wick_graph.errors import DebugError
+from wick_graph.store import SqlSaver
+
+WHYS = [
+    ("loop", "n", ["a"]),
+    ("loop", "log[0]", ["a"]),
+    ("loop", "log[1]", ["b"]),
+    ("loop", "log[2]", ["a"]),
+    ("loop", "log[-1]", ["b"]),
+    ("join", "log[0]", ["a"]),
+    ("join", "log[1]", ["b"]),
+    ("join", "log[2]", ["c"]),
+    ("join", "log[3]", ["end"]),
+    ("join", "n", ["input"]),
+    ("send", "log[0]", ["plan"]),
+    ("send", "log[1]", ["work"]),
+    ("send", "log[3]", ["work"]),
+    ("subgraph", "log[-1]", ["last"]),
+    ("subgraph", "n", ["inner"]),
+    ("closure", "log[0]", ["outer", "outer/deep"]),
+    ("command", "log[0]", ["go"]),
+    ("command", "log[2]", ["last"]),
+    ("defer", "log[-1]", ["last"]),
+    ("defer", "log[2]", ["c"]),
+    ("retry", "log[0]", ["flaky"]),
+    ("retry", "log[1]", ["kept"]),
+    ("functional", "end", ["flow"]),
+    ("delta", "messages[0].content", ["input"]),
+    ("delta", "messages[1].content", ["a"]),
+    ("delta", "messages[2].content", ["b"]),
+    ("toolnode", "messages[0].content", ["input"]),
+    ("toolnode", "messages[1].content", ["model", "model"]),
+    ("toolnode", "messages[2].content", ["tool:add", "model", "model"]),
+    ("toolnode", "messages[3].content", ["tool:add", "model", "model"]),
+    ("toolnode", "messages[4].content", ["model", "model"]),
+    ("create_agent", "messages[1].content", ["model", "model"]),
+    ("create_agent", "messages[2].content", ["tool:add", "hook:Doubling", "model", "model"]),
+    ("create_agent", "messages[3].content", ["model", "model"]),
+    ("deepagents", "messages[1].content", ["model", "model"]),
+    ("deepagents", "messages[2].content", ["tool:task", "model", "model"]),
+    ("deepagents", "messages[3].content", ["model", "model"]),
+]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Iterator[dict[str, tuple[DebugSession, Recording]]]:
+    """Each graph, run once with all its inputs."""
+    made: dict[str, tuple[DebugSession, Recording]] = {}
+    for name, make in GRAPHS.items():
+        graph, where = make(InMemorySaver()), config()
+        with record(store="sqlite://") as recording:
+            for given in graph.inputs[:2]:
+                graph.graph.invoke(given, where)
+        made[name] = recording.session(), recording
+    yield made
+    for session, recording in made.values():
+        session.close()
+        recording.close()
+
+
+@pytest.mark.parametrize(("name", "path", "by"), WHYS)
+def test_each_why_is_right(name: str, path: str, by: list[str], recorded: dict[str, Any]) -> None:
+    session, _ = recorded[name]
+    session.goto("@last")
+    assert [cause.by for cause in session.why(path)] == by
+
+
+def test_names_come_from_the_recording(recorded: dict[str, Any]) -> None:
+    session, _ = recorded["loop"]
+    session.goto("@first")
+    session.add("break b")
+    assert [m.node for m in session.inspect.hits(1)] == ["b"] * len(session.inspect.hits(1))
+    session.add("break route:a")
+    assert {m.what for m in session.inspect.hits(2)} == {"route.taken"}
+    session.add("watch n")
+    assert {m.node for m in session.inspect.hits(3)} == {"a"}
+    assert [made.note for made in session.breakpoints] == ["", "", ""]
+    assert "has no channel todos" in session.breakpoints.watch("todos").note
+    with pytest.raises(DebugError, match=r"write a node \(a, b\)"):
+        session.add("break modify_request")
+    assert "messages" not in session.inspect.complete("m")
+    assert session.inspect.complete("lo") == ["log"]
+
+
+def test_nodes_of_subgraphs_and_tools_stop_by_their_names(recorded: dict[str, Any]) -> None:
+    session, _ = recorded["subgraph"]
+    session.add("break node:inner/ask")
+    session.add("break node:ask:exit")
+    asked = [m.node for m in session.inspect.hits(1)]
+    assert asked == ["inner/ask"] * 2
+    assert {m.phase for m in session.inspect.hits(2)} == {"exit", "error"}
+    session, _ = recorded["toolnode"]
+    session.add("break tool:add if args.a == 3")
+    (hit,) = session.inspect.hits(1)
+    assert hit.call_id == "c1"
+
+
+def test_state_diff_history_and_search(recorded: dict[str, Any]) -> None:
+    session, _ = recorded["loop"]
+    session.goto("@last")
+    assert set(session.inspect.state()) == {"n", "log"}
+    written = session.inspect.history("n")
+    assert [value for _, value in written][:3] == [1, 2, 3]
+    first = next(m for m in session.inspect.moments("node.exit") if m.node == "a")
+    session.goto(f"#{first.seq}")
+    assert {change.path for change in session.inspect.diff()} == {"n", "log[0]"}
+    assert session.inspect.search("returned 'a'")
+
+
+def test_a_thread_without_moments_shows_its_channels_and_the_nodes_that_ran() -> None:
+    with SqlSaver.from_url("sqlite://") as saver:
+        made, where = loop(saver), config()
+        made.graph.invoke({"n": 0}, where)
+        with DebugSession.open(saver, where["configurable"]["thread_id"]) as session:
+            session.goto("@last")
+            assert session.inspect.state() == made.graph.get_state(where).values
+            names = [m.name for m in session.inspect.moments()]
+            assert names[-1] == "step 6: b"

@@ -1,0 +1,165 @@
+"""Copies of the checkpoints that another saver keeps, or none, for the debugger to read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from langgraph.channels import DeltaChannel, UntrackedValue
+from langgraph.errors import EmptyChannelError
+
+from wick_graph import langgraph_config
+from wick_graph.errors import StorageError
+from wick_graph.journal.value_store import CUT, HEAD
+from wick_graph.store.codec import Codec
+from wick_graph.store.row_format import pack_id
+from wick_graph.store.saver import SqlSaver
+
+RECORDED: Final = Path("checkpoints", "recorded.db")
+"""The database for recordings of runs without an `SqlSaver`."""
+
+TTL: Final = "7d"
+
+MISSING: Final = UntrackedValue(object).checkpoint()
+"""What LangGraph's empty channels store."""
+
+_Versions = dict[str, Any]
+
+
+class LenientCodec(Codec):
+    """Stores what the data-only codec refuses as fields, or as the beginning of its text."""
+
+    def with_msgpack_allowlist(self, pairs: Any) -> Codec:
+        """Return itself: it keeps no class, only data."""
+        return self
+
+    def _extend(self, value: Any, pack: Any) -> Any:
+        try:
+            return super()._extend(value, pack)
+        except StorageError:
+            return {CUT: type(value).__name__, "head": _text(value), **_fields(value)}
+
+
+def _text(value: Any) -> str:
+    try:
+        return repr(value)[:HEAD]
+    except Exception as error:  # a third-party `__repr__`
+        return f"its text cannot be made: {type(error).__name__}"
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"fields": {one.name: getattr(value, one.name, None) for one in fields(value)}}
+    shown = getattr(type(value), "model_fields", None)
+    if isinstance(shown, dict):
+        return {"fields": {name: getattr(value, name, None) for name in shown}}
+    return {}
+
+
+def open_store(store: SqlSaver | str | None) -> SqlSaver:
+    """Open the store of copies; the default is a private file, named on stderr.
+
+    Raises:
+        StorageError: It cannot be opened.
+        OSError: Its file cannot be made.
+    """
+    if isinstance(store, SqlSaver):
+        return SqlSaver(store._core, LenientCodec())
+    if store is None:
+        RECORDED.parent.mkdir(exist_ok=True)
+        sys.stderr.write(f"wick: recording into {RECORDED}\n")
+        store = f"sqlite:///{RECORDED}"
+    opened = SqlSaver.from_url(store, ttl=TTL, synchronous="NORMAL")
+    for file in opened.files:
+        for name in (file, f"{file}-wal", f"{file}-shm"):
+            if os.path.exists(name):  # noqa: PTH110  # a text that the store gives
+                os.chmod(name, 0o600)  # noqa: PTH101  # as above
+    made = SqlSaver(opened._core, LenientCodec())
+    made.sweep()
+    return made
+
+
+class Copy:
+    """The copied checkpoints of one run."""
+
+    def __init__(self, saver: SqlSaver, thread_id: str, run_id: str) -> None:
+        self.saver = saver
+        self._thread, self._run = thread_id, run_id
+        self._heads: dict[str, tuple[str, _Versions]] = {}
+        """By namespace, the last copied checkpoint, and the versions of its channels."""
+
+    def begin(self, loop: Any) -> None:
+        """Copy what a loop has read, unless it is there: `update_state` may have made it."""
+        at = langgraph_config.configurable(loop.checkpoint_config)
+        known = at.get(langgraph_config.CHECKPOINT_ID)
+        if not known:
+            return
+        ns, checkpoint = namespace_of(loop), loop.checkpoint
+        if self.saver.get_tuple(self._config(ns, known)) is None:
+            self._put(ns, loop, None)
+        self._heads[ns] = checkpoint["id"], dict(checkpoint["channel_versions"])
+
+    def checkpoint(self, loop: Any) -> None:
+        """Copy the checkpoint that a loop has made."""
+        ns = namespace_of(loop)
+        self._put(ns, loop, self._heads.get(ns))
+
+    def writes(self, loop: Any, task_id: str, writes: Any, path: str) -> None:
+        """Copy a task's writes."""
+        kept = [(c, v) for c, v in writes if not isinstance(loop.specs.get(c), UntrackedValue)]
+        config = self._config(namespace_of(loop), loop.checkpoint["id"])
+        self.saver.put_writes(config, kept, task_id, path)
+
+    def update(self, found: Any) -> None:
+        """Copy a checkpoint that `update_state` has made."""
+        at = langgraph_config.configurable(found.config)
+        ns = at.get(langgraph_config.CHECKPOINT_NS, "")
+        above = langgraph_config.configurable(found.parent_config)
+        parent = above.get(langgraph_config.CHECKPOINT_ID)
+        self._store(ns, parent, found.checkpoint, found.metadata, {})
+
+    def _put(self, ns: str, loop: Any, before: tuple[str, _Versions] | None) -> None:
+        own, metadata = loop.checkpoint, loop.checkpoint_metadata
+        checkpoint = {**own, "channel_values": values_of(loop)}
+        parent, known = (None, {}) if before is None else before
+        self._store(ns, parent, checkpoint, metadata, known)
+        self._heads[ns] = own["id"], dict(own["channel_versions"])
+
+    def _store(
+        self, ns: str, parent: str | None, checkpoint: Any, metadata: Any, known: _Versions
+    ) -> None:
+        versions = checkpoint["channel_versions"]
+        new = {name: v for name, v in versions.items() if known.get(name) != v}
+        if parent is not None:  # runs beside each other may continue one checkpoint
+            self.saver._core.forks.allow((self._thread, ns), pack_id(parent))
+        config = self._config(ns, parent)
+        about: Any = {**metadata, "run_id": self._run}
+        self.saver.put(config, checkpoint, about, new)
+
+    def _config(self, ns: str, checkpoint: str | None) -> Any:
+        return langgraph_config.Address(self._thread, ns, checkpoint).config()
+
+
+def namespace_of(loop: Any) -> str:
+    """Return the namespace of a loop's checkpoints."""
+    known = langgraph_config.configurable(loop.config)
+    return str(known.get(langgraph_config.CHECKPOINT_NS) or "")
+
+
+def values_of(loop: Any) -> dict[str, Any]:
+    """Return the values of a loop's channels as a checkpoint holds them; deltas are summed up."""
+    made: dict[str, Any] = {}
+    versions = loop.checkpoint["channel_versions"]
+    for name, channel in loop.channels.items():
+        if name not in versions or isinstance(channel, UntrackedValue):
+            continue
+        try:
+            value = channel.get() if isinstance(channel, DeltaChannel) else channel.checkpoint()
+        except EmptyChannelError:
+            continue
+        if value is not MISSING:
+            made[name] = value
+    return made

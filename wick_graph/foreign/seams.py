@@ -1,0 +1,551 @@
+"""LangGraph's private places at which a run can be heard; the one module that knows them.
+
+Each seam is patched while a recording is open, and only if its signature is the known one. What is
+missing is listed by `Seams.lacks`, and callbacks then record what they can. A patch calls what was
+there before, so it chains with those of other tools. When it is closed, it restores the original
+only if it is still the outermost one; else it stays in the chain, and does nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import ContextVar
+from importlib import import_module
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary, WeakSet
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.tracers.context import register_configure_hook
+
+Call = Callable[..., Any]
+
+Layer = tuple[str, Any, Any, Any]
+"""Phase of a middleware's layer, its function, and the object and attribute that hold it."""
+
+
+class Heard(BaseCallbackHandler):
+    """What hears one run; also LangChain's callback handler of everything in it."""
+
+    run_inline = True
+
+    def begin(self) -> None:
+        """Note that the run begins."""
+
+    async def abegin(self) -> None:
+        """Do `begin` without blocking the loop."""
+
+    def end(self, error: BaseException | None) -> None:
+        """Note its end, and how."""
+
+    async def aend(self, error: BaseException | None) -> None:
+        """Do `end` without blocking the loop."""
+
+    def loop_begins(self, loop: Any) -> None:
+        """Note that the loop of the graph, or of a subgraph, has read its checkpoint."""
+
+    def checkpoint(self, loop: Any) -> None:
+        """Note that a loop has made a checkpoint."""
+
+    def wrote(self, loop: Any, task_id: str, writes: Any, *, cached: bool) -> None:
+        """Note what a loop stores as a task's writes."""
+
+    def enter(self, task: Any) -> Any:
+        """Note that a task runs; return its visit."""
+        raise NotImplementedError
+
+    def leave(self, visit: Any, error: BaseException | None) -> None:
+        """Note that it ended."""
+
+    def retry(self, visit: Any, policy: Any, error: Exception) -> None:
+        """Note that a policy would repeat a failed task."""
+
+    def branch(self, visit: Any, branch: Any, result: Any) -> None:
+        """Note the result of a conditional edge."""
+
+    def layer(self, visit: Any, phase: str, name: str, given: Any) -> Call:
+        """Note that a middleware's layer gets a request or a call; return what notes its end."""
+        raise NotImplementedError
+
+
+MUTE: Final = Heard()
+"""Hears nothing: of a run that is recorded elsewhere."""
+
+
+class Opener(Protocol):
+    """Decides what is recorded."""
+
+    def hear(self, graph: Any, input: Any, config: Any) -> Heard | None:
+        """Return what hears a run that begins; None if it is not recorded here."""
+
+    def updated(self, graph: Any, config: Any, supersteps: Any, made: Any) -> Any:
+        """Return what notes an `update_state`.
+
+        It is called with the checkpoint that `made` addresses, read from its attribute `saver`,
+        or with None if that is None.
+        """
+
+
+HEARD: Final[ContextVar[Heard | None]] = ContextVar("wick_heard", default=None)
+"""What hears the run of this context."""
+
+VISIT: Final[ContextVar[Any]] = ContextVar("wick_visit", default=None)
+"""The visit of the running task."""
+
+_UPDATING: Final[ContextVar[bool]] = ContextVar("wick_updating", default=False)
+
+_LAYERS: Final = (
+    ("wrap_model_call_handler", "wrap_model_call"),
+    ("awrap_model_call_handler", "wrap_model_call"),
+)
+"""Names of the cells of `create_agent`'s model node, and their phase."""
+
+_WRAPPERS: Final = ("_wrap_tool_call", "_awrap_tool_call")
+"""Attributes of a `ToolNode`."""
+
+_OF: Final = "_wick_layer_of"
+
+_configured: Final[list[bool]] = []
+
+
+class Patch:
+    """One patched attribute."""
+
+    def __init__(self, owner: Any, name: str, make: Callable[[Patch, Call], Call]) -> None:
+        self.owner, self.name, self.live = owner, name, True
+        self.original: Call = getattr(owner, name)
+        self.made = functools.wraps(self.original)(make(self, self.original))
+        setattr(owner, name, self.made)
+
+    def close(self) -> None:
+        """Restore the original, unless another tool has patched it since."""
+        self.live = False
+        if getattr(self.owner, self.name) is self.made:
+            setattr(self.owner, self.name, self.original)
+
+
+class Seams:
+    """The patches of all open recordings of this process."""
+
+    def __init__(self) -> None:
+        self.lacks: list[str] = []
+        """The seams that this release of LangGraph does not have."""
+        self._opener: Opener | None = None
+        self._patches: list[Patch] = []
+        self._graphs: WeakSet[Any] = WeakSet()
+        self._held: list[tuple[Any, str, Any]] = []
+
+    def open(self, opener: Opener) -> None:
+        """Patch what is there."""
+        self._opener, self.lacks = opener, []
+        if not _configured:
+            register_configure_hook(HEARD, inheritable=True)
+            _configured.append(True)
+        for seam, places in _SEAMS.items():
+            found = [_found(*place[:3]) for place in places]
+            if None in found:
+                self.lacks.append(seam)
+                continue
+            for owner, (_, name, _, make) in zip(found, places, strict=True):
+                self._patches.append(
+                    Patch(owner, name.rpartition(".")[2], functools.partial(make, self))
+                )
+
+    def close(self) -> None:
+        """Undo `open`, except where another tool has patched since."""
+        while self._patches:
+            self._patches.pop().close()
+        while self._held:
+            owner, name, made = self._held.pop()
+            if getattr(owner, name, None) is made:
+                setattr(owner, name, getattr(made, _OF))
+        self._graphs.clear()
+        self._opener = None
+
+    def hear(self, graph: Any, input: Any, config: Any) -> Heard | None:
+        """Ask the opener, and make the layers of a graph that is heard audible."""
+        opener = self._opener
+        heard = None if opener is None else opener.hear(graph, input, config)
+        if (heard or HEARD.get()) is not None and graph not in self._graphs:
+            self._graphs.add(graph)
+            self._open_layers(graph)
+        return heard
+
+    @property
+    def opener(self) -> Opener | None:
+        """What decides; None while no recording is open."""
+        return self._opener
+
+    def _open_layers(self, graph: Any) -> None:
+        try:
+            found = list(layers_of(graph))
+        except Exception:  # a release with other closures
+            found = []
+        for phase, fn, owner, name in found:
+            made = _heard_layer(phase, fn)
+            setattr(owner, name, made)
+            self._held.append((owner, name, made))
+
+
+def _found(module: str, name: str, parameters: tuple[str, ...]) -> Any:
+    """Return the owner of a seam; None if there is none with these parameters."""
+    try:
+        owner = import_module(module)
+        *path, last = name.split(".")
+        for part in path:
+            owner = getattr(owner, part)
+        known = list(inspect.signature(getattr(owner, last)).parameters)
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return None
+    return owner if known[: len(parameters)] == [*parameters] else None
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+def _stream(seams: Seams, patch: Patch, original: Call) -> Call:
+    def stream(self: Any, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        heard = seams.hear(self, input, config) if patch.live else None
+        if heard is None:
+            return original(self, input, config, **kwargs)
+        return _driven(heard, lambda: original(self, input, config, **kwargs))
+
+    return stream
+
+
+def _astream(seams: Seams, patch: Patch, original: Call) -> Call:
+    def astream(self: Any, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        heard = seams.hear(self, input, config) if patch.live else None
+        if heard is None:
+            return original(self, input, config, **kwargs)
+        return _adriven(heard, lambda: original(self, input, config, **kwargs))
+
+    return astream
+
+
+def _driven(heard: Heard, make: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """Drive a run; what hears it is known in the run's own steps only, not to the caller."""
+    error: BaseException | None = None
+    own, outer, heard_by = None if heard is MUTE else heard, VISIT.get(), HEARD.get()
+    chunks = make()
+    heard.begin()
+    try:
+        while True:
+            _swap(own, None)
+            try:
+                chunk = next(chunks)
+            except StopIteration:
+                break
+            finally:
+                _swap(heard_by, outer)
+            yield chunk
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        _swap(own, None)
+        try:
+            chunks.close()  # type: ignore[attr-defined]  # a generator
+        finally:
+            _swap(heard_by, outer)
+            heard.end(error)
+
+
+async def _adriven(heard: Heard, make: Callable[[], AsyncIterator[Any]]) -> AsyncIterator[Any]:
+    error: BaseException | None = None
+    own, outer, heard_by = None if heard is MUTE else heard, VISIT.get(), HEARD.get()
+    chunks = make()
+    await heard.abegin()
+    try:
+        while True:
+            _swap(own, None)
+            try:
+                chunk = await anext(chunks)
+            except StopAsyncIteration:
+                break
+            finally:
+                _swap(heard_by, outer)
+            yield chunk
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        _swap(own, None)
+        try:
+            await chunks.aclose()  # type: ignore[attr-defined]  # a generator
+        finally:
+            _swap(heard_by, outer)
+            await heard.aend(error)
+
+
+def _swap(heard: Heard | None, visit: Any) -> None:
+    HEARD.set(heard)
+    VISIT.set(visit)
+
+
+# --- loops: checkpoints and writes ---------------------------------------------------------------
+
+_LOOPS: Final[WeakKeyDictionary[Any, Heard]] = WeakKeyDictionary()
+"""What hears each loop; its writes come from threads without the run's context."""
+
+
+def _first(seams: Seams, patch: Patch, original: Call) -> Call:
+    def first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        heard = HEARD.get()
+        if heard is not None and patch.live:
+            _LOOPS[self] = heard
+            heard.loop_begins(self)
+        return original(self, *args, **kwargs)
+
+    return first
+
+
+def _put_checkpoint(seams: Seams, patch: Patch, original: Call) -> Call:
+    def put_checkpoint(self: Any, metadata: Any) -> Any:
+        before = self.checkpoint["id"]
+        made = original(self, metadata)
+        heard = _LOOPS.get(self) if patch.live else None
+        if heard is not None and self.checkpoint["id"] != before:
+            heard.checkpoint(self)
+        return made
+
+    return put_checkpoint
+
+
+def _put_writes(seams: Seams, patch: Patch, original: Call) -> Call:
+    def put_writes(self: Any, task_id: str, writes: Any, *, cached: bool = False) -> Any:
+        made = original(self, task_id, writes, cached=cached)
+        if patch.live and (heard := _LOOPS.get(self)) is not None:
+            heard.wrote(self, task_id, writes, cached=cached)
+        return made
+
+    return put_writes
+
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+def _run_task(seams: Seams, patch: Patch, original: Call) -> Call:
+    def run_with_retry(task: Any, *args: Any, **kwargs: Any) -> Any:
+        heard = HEARD.get()
+        if heard is None or not patch.live:
+            return original(task, *args, **kwargs)
+        visit = heard.enter(task)
+        token = VISIT.set(visit)
+        try:
+            made = original(task, *args, **kwargs)
+        except BaseException as error:
+            heard.leave(visit, error)
+            raise
+        finally:
+            VISIT.reset(token)
+        heard.leave(visit, None)
+        return made
+
+    return run_with_retry
+
+
+def _arun_task(seams: Seams, patch: Patch, original: Call) -> Call:
+    async def arun_with_retry(task: Any, *args: Any, **kwargs: Any) -> Any:
+        heard = HEARD.get()
+        if heard is None or not patch.live:
+            return await original(task, *args, **kwargs)
+        visit = heard.enter(task)
+        token = VISIT.set(visit)
+        try:
+            made = await original(task, *args, **kwargs)
+        except BaseException as error:
+            heard.leave(visit, error)
+            raise
+        finally:
+            VISIT.reset(token)
+        heard.leave(visit, None)
+        return made
+
+    return arun_with_retry
+
+
+def _should_retry(seams: Seams, patch: Patch, original: Call) -> Call:
+    def should_retry_on(retry_policy: Any, exc: Exception) -> Any:
+        made = original(retry_policy, exc)
+        if made and patch.live and (heard := HEARD.get()) is not None:
+            heard.retry(VISIT.get(), retry_policy, exc)
+        return made
+
+    return should_retry_on
+
+
+def _finish(seams: Seams, patch: Patch, original: Call) -> Call:
+    def finish(self: Any, writer: Any, input: Any, result: Any, config: Any) -> Any:
+        if patch.live and (heard := HEARD.get()) is not None:
+            heard.branch(VISIT.get(), self, result)
+        return original(self, writer, input, result, config)
+
+    return finish
+
+
+# --- `update_state` ------------------------------------------------------------------------------
+
+
+def _update(seams: Seams, patch: Patch, original: Call) -> Call:
+    def bulk_update_state(self: Any, config: Any, supersteps: Any) -> Any:
+        if not patch.live or _UPDATING.get():
+            return original(self, config, supersteps)
+        token = _UPDATING.set(True)
+        try:
+            made = original(self, config, supersteps)
+        finally:
+            _UPDATING.reset(token)
+        if seams.opener is not None:
+            note = seams.opener.updated(self, config, supersteps, made)
+            note(None if note.saver is None else note.saver.get_tuple(made))
+        return made
+
+    return bulk_update_state
+
+
+def _aupdate(seams: Seams, patch: Patch, original: Call) -> Call:
+    async def abulk_update_state(self: Any, config: Any, supersteps: Any) -> Any:
+        if not patch.live or _UPDATING.get():
+            return await original(self, config, supersteps)
+        token = _UPDATING.set(True)
+        try:
+            made = await original(self, config, supersteps)
+        finally:
+            _UPDATING.reset(token)
+        if seams.opener is not None:
+            note = seams.opener.updated(self, config, supersteps, made)
+            note(None if note.saver is None else await note.saver.aget_tuple(made))
+        return made
+
+    return abulk_update_state
+
+
+# --- the middleware of `create_agent` ------------------------------------------------------------
+
+
+def layers_of(graph: Any) -> Iterator[Layer]:
+    """Yield the layers of an agent's middleware, the outermost first."""
+    for node in graph.nodes.values():
+        bound = node.bound
+        for fn in (getattr(bound, "func", None), getattr(bound, "afunc", None)):
+            cells = _cells(getattr(fn, "func", fn))
+            for name, phase in _LAYERS:
+                if name in cells and cells[name].cell_contents is not None:
+                    yield from _in_chain(phase, cells[name])
+        for attribute in _WRAPPERS:
+            if callable(getattr(bound, attribute, None)):
+                held = getattr(bound, attribute)
+                cells = _cells(held)
+                if {"outer", "inner"} <= cells.keys():
+                    yield from _in_chain("wrap_tool_call", cells["outer"])
+                    yield from _in_chain("wrap_tool_call", cells["inner"])
+                elif not hasattr(held, _OF):
+                    yield "wrap_tool_call", held, bound, attribute
+
+
+def _in_chain(phase: str, cell: Any) -> Iterator[Layer]:
+    held = cell.cell_contents
+    cells = _cells(held)
+    if "single_handler" in cells:
+        yield from _in_chain(phase, cells["single_handler"])
+    elif {"outer", "inner"} <= cells.keys():
+        yield from _in_chain(phase, cells["outer"])
+        yield from _in_chain(phase, cells["inner"])
+    elif not hasattr(held, _OF):
+        yield phase, held, cell, "cell_contents"
+
+
+def _cells(fn: Any) -> dict[str, Any]:
+    code = getattr(fn, "__code__", None)
+    if code is None or hasattr(fn, _OF) or hasattr(fn, "__wrapped__"):
+        return {}
+    return dict(zip(code.co_freevars, fn.__closure__ or (), strict=True))
+
+
+def name_of_layer(fn: Any) -> str:
+    """Return the name of the middleware that a layer belongs to."""
+    owner: Any = getattr(inspect.unwrap(fn), "__self__", None)
+    try:
+        return str(owner.name)
+    except AttributeError:
+        return str(getattr(fn, "__name__", "layer"))
+
+
+def _heard_layer(phase: str, fn: Any) -> Any:
+    name = name_of_layer(fn)
+
+    def layer(request: Any, handler: Any) -> Any:
+        heard, visit = HEARD.get(), VISIT.get()
+        if heard is None or visit is None:
+            return fn(request, handler)
+        ended = heard.layer(visit, phase, name, request)
+        try:
+            made = fn(request, handler)
+        except BaseException as error:
+            ended(error)
+            raise
+        ended(made)
+        return made
+
+    async def alayer(request: Any, handler: Any) -> Any:
+        heard, visit = HEARD.get(), VISIT.get()
+        if heard is None or visit is None:
+            return await fn(request, handler)
+        ended = heard.layer(visit, phase, name, request)
+        try:
+            made = await fn(request, handler)
+        except BaseException as error:
+            ended(error)
+            raise
+        ended(made)
+        return made
+
+    waits = inspect.iscoroutinefunction(inspect.unwrap(fn)) or inspect.iscoroutinefunction(fn)
+    made = functools.wraps(fn)(alayer if waits else layer)
+    setattr(made, _OF, fn)
+    return made
+
+
+_LOOP: Final = "langgraph.pregel._loop"
+
+_SEAMS: Final[dict[str, tuple[tuple[str, str, tuple[str, ...], Any], ...]]] = {
+    "runs": (
+        ("langgraph.pregel", "Pregel.stream", ("self", "input", "config"), _stream),
+        ("langgraph.pregel", "Pregel.astream", ("self", "input", "config"), _astream),
+    ),
+    "tasks": (
+        ("langgraph.pregel._runner", "run_with_retry", ("task",), _run_task),
+        ("langgraph.pregel._runner", "arun_with_retry", ("task",), _arun_task),
+    ),
+    "retries": (
+        ("langgraph.pregel._retry", "_should_retry_on", ("retry_policy", "exc"), _should_retry),
+    ),
+    "branches": (
+        (
+            "langgraph.graph._branch",
+            "BranchSpec._finish",
+            ("self", "writer", "input", "result", "config"),
+            _finish,
+        ),
+    ),
+    "checkpoints": (
+        (_LOOP, "PregelLoop._first", ("self",), _first),
+        (_LOOP, "PregelLoop._put_checkpoint", ("self", "metadata"), _put_checkpoint),
+        (_LOOP, "PregelLoop.put_writes", ("self", "task_id", "writes", "cached"), _put_writes),
+    ),
+    "updates": (
+        ("langgraph.pregel", "Pregel.bulk_update_state", ("self", "config", "supersteps"), _update),
+        (
+            "langgraph.pregel",
+            "Pregel.abulk_update_state",
+            ("self", "config", "supersteps"),
+            _aupdate,
+        ),
+    ),
+}
+"""By what it tells, the places of a seam: module, name, first parameters, and its patch."""
+
+SEAMS: Final = Seams()
+"""The seams of this process."""
