@@ -1,0 +1,560 @@
+"""LangGraph's loop, served shorter where an agent's topology is known.
+
+The loop stays LangGraph's: `stream`, `astream`, `tick`, `after_tick`, the runner and the tail of
+each step are its own functions, bound here to other names for a few that they call. What is other:
+
+- the tasks of a step are made without merging configs, and with one child callback manager;
+- a step's writes are applied, and the state is read for the route, without asking each channel;
+- a task is run without three copies of its config and of its runtime;
+- the saver is called directly, without a task or a thread for what it defers;
+- an empty queue of chunks is not asked.
+
+Nothing of LangGraph is patched, and only `AgentGraph` uses `stream` and `astream`, for what `pinned`
+lets through. For a step that is not known here, LangGraph's own functions run. Import this module
+only through `pinned`: another release may lack what it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from types import FunctionType
+from typing import Any, Final
+
+from langchain_core.runnables import Runnable
+from langgraph._internal import _config
+from langgraph._internal._constants import (
+    CONFIG_KEY_CHECKPOINT_ID,
+    CONFIG_KEY_CHECKPOINT_MAP,
+    CONFIG_KEY_CHECKPOINT_NS,
+    CONFIG_KEY_CHECKPOINTER,
+    CONFIG_KEY_READ,
+    CONFIG_KEY_RESUME_MAP,
+    CONFIG_KEY_RUNTIME,
+    CONFIG_KEY_SCRATCHPAD,
+    CONFIG_KEY_SEND,
+    CONFIG_KEY_TASK_ID,
+    CONFIG_KEY_THREAD_ID,
+    ERROR,
+    ERROR_SOURCE_NODE,
+    INTERRUPT,
+    NO_WRITES,
+    PREVIOUS,
+    PULL,
+    PUSH,
+    RESERVED,
+    RESUME,
+    RETURN,
+    TASKS,
+)
+from langgraph._internal._typing import EMPTY_SEQ, MISSING
+from langgraph.channels import BinaryOperatorAggregate, EphemeralValue, LastValue
+from langgraph.pregel import _algo, _executor, _loop, _retry, _runner, main
+from langgraph.runtime import ExecutionInfo, Runtime
+from langgraph.types import PregelExecutableTask, Send
+
+from wick_graph.engine.channels import FastEphemeralChannel, FastReducerChannel
+from wick_graph.langgraph_config import CONFIGURABLE
+from wick_graph.store import SqlSaver
+
+# --- LangGraph's functions, bound to other names.
+
+
+def bound(function: Any, **names: Any) -> Any:
+    """Return a copy of a function that finds these globals in place of its module's."""
+    made = FunctionType(
+        function.__code__.replace(),
+        {**function.__globals__, **names},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__ = function.__qualname__
+    return made
+
+
+# --- A step's writes, and the state that the route reads.
+#
+# A channel with a reducer, or with the last value, does nothing when a step passes without a write.
+
+_PASSIVE: Final = frozenset({LastValue, BinaryOperatorAggregate, FastReducerChannel})
+
+_VALUED: Final = _PASSIVE | {EphemeralValue, FastEphemeralChannel}
+"""Channels with a `value`, which is MISSING if there is none."""
+
+_CONTROL: Final = frozenset({NO_WRITES, PUSH, RESUME, INTERRUPT, RETURN, ERROR, ERROR_SOURCE_NODE})
+
+
+def apply_writes(
+    checkpoint: Any,
+    channels: Mapping[str, Any],
+    tasks: Iterable[Any],
+    get_next_version: Any,
+    trigger_to_nodes: Mapping[str, Sequence[str]],
+) -> set[str]:
+    """Apply the writes of a step's tasks, as LangGraph does; return the updated channels."""
+    done = list(tasks)
+    if len(done) > 1:
+        done.sort(key=lambda t: _algo.writes_sort_key(_algo.task_path_str(t.path)))
+    written: dict[str, list[Any]] = {}
+    for task in done:
+        for name, value in task.writes:
+            if name not in _CONTROL:
+                written.setdefault(name, []).append(value)
+    if not all(name in channels for name in written):
+        return _algo.apply_writes(checkpoint, channels, done, get_next_version, trigger_to_nodes)
+    versions, read = checkpoint["channel_versions"], set()
+    for task in done:
+        seen = checkpoint["versions_seen"].setdefault(task.name, {})
+        for name in task.triggers:
+            if name in versions:
+                seen[name] = versions[name]
+            if name not in RESERVED and name in channels:
+                read.add(name)
+    version = get_next_version(max(versions.values()) if versions else None, None)
+    for name in read:
+        if channels[name].consume():
+            versions[name] = version
+    updated: set[str] = set()
+
+    def note(name: str, channel: Any, *, changed: bool) -> None:
+        if changed:
+            versions[name] = version
+            if channel.is_available():
+                updated.add(name)
+
+    for name, values in written.items():
+        note(name, channels[name], changed=channels[name].update(values))
+    if not any(task.triggers for task in done):
+        return updated
+    active = [(name, ch) for name, ch in channels.items() if type(ch) not in _PASSIVE]
+    for name, channel in active:
+        if name not in updated and channel.is_available():
+            note(name, channel, changed=channel.update(EMPTY_SEQ))
+    if updated.isdisjoint(trigger_to_nodes):
+        for name, channel in active:
+            note(name, channel, changed=channel.finish())
+    return updated
+
+
+def local_read(
+    scratchpad: Any,
+    channels: Mapping[str, Any],
+    managed: Mapping[str, Any],
+    task: Any,
+    select: Any,
+    fresh: bool = False,
+) -> Any:
+    """Read the state with a task's own writes, as LangGraph does; copy only what changes."""
+    if not fresh or isinstance(select, str) or any(name not in channels for name in select):
+        return _algo.local_read(scratchpad, channels, managed, task, select, fresh)
+    written: dict[str, list[Any]] = {}
+    for name, value in task.writes:
+        if name in select:
+            written.setdefault(name, []).append(value)
+    values = {}
+    for name in select:
+        channel = channels[name]
+        if name in written or type(channel) not in _PASSIVE:
+            channel = channel.copy()
+            channel.update(written.get(name, []))
+        if channel.is_available():
+            values[name] = channel.get()
+    return values
+
+
+# --- The tasks of a step.
+
+
+class LeanTask(PregelExecutableTask):
+    """A task whose runtime gets its execution info when it is run."""
+
+    __slots__ = ()
+
+
+class LeanLoop:
+    """The parts of LangGraph's loop that are served here; mixed into its two loops."""
+
+    _merged: tuple[Any, dict[str, Any], dict[str, Any]] | None = None
+    _child: tuple[Any, Any] | None = None
+
+    after_tick = bound(_loop.PregelLoop.after_tick, apply_writes=apply_writes)
+
+    def _prepare_tasks_and_emit_checkpoint(self) -> None:
+        """Make the next step's tasks; by LangGraph's way if anything is not known here."""
+        made = self._next_tasks()
+        if made is None:
+            super()._prepare_tasks_and_emit_checkpoint()  # type: ignore[misc]  # LangGraph's loop
+        else:
+            self.tasks = {task.id: task for task in made}
+
+    def _next_tasks(self: Any) -> list[PregelExecutableTask] | None:
+        updated, manager, checkpoint = self.updated_channels, self.manager, self.checkpoint
+        if not updated or self.checkpoint_pending_writes or manager is None:
+            return None
+        if manager.handlers or manager.inheritable_handlers or checkpoint["v"] <= 1:
+            return None
+        conf = self.config[CONFIGURABLE]
+        runtime = conf.get(CONFIG_KEY_RUNTIME)
+        if (
+            type(runtime) is not Runtime
+            or runtime.store is not self.store
+            or runtime.previous is not None
+            or checkpoint["channel_values"].get(PREVIOUS) is not None
+            or self.config.get("run_id")
+            or conf.get(CONFIG_KEY_CHECKPOINT_NS)
+            or conf.get(CONFIG_KEY_SCRATCHPAD) is not None
+            or conf.get(CONFIG_KEY_RESUME_MAP)
+        ):
+            return None
+        names = {n for channel in updated for n in self.trigger_to_nodes.get(channel, ())}
+        if "__start__" in names or len(names) > 1:
+            return None
+        begun = binascii.unhexlify(checkpoint["id"].replace("-", ""))
+        made: list[PregelExecutableTask] = []
+        sends = self.channels[TASKS]
+        for at, sent in enumerate(sends.get() if sends.is_available() else ()):
+            if not isinstance(sent, Send) or sent.node not in self.nodes or sent.timeout:
+                return None
+            task_id = _algo._xxhash_str(begun, sent.node, str(self.step), sent.node, PUSH, str(at))
+            path, triggers = (PUSH, at, False), _algo.PUSH_TRIGGER
+            made.append(self._task(sent.node, sent.arg, task_id, path, triggers))
+        for name in names:
+            node = self.nodes[name]
+            versions = checkpoint["channel_versions"]
+            null = _algo.checkpoint_null_version(checkpoint)
+            seen = checkpoint["versions_seen"].get(name)
+            if not _algo._triggers(self.channels, versions, seen, null, node):
+                continue
+            given = self._input(node)
+            if given is None:
+                return None
+            triggers = tuple(sorted(node.triggers))
+            task_id = _algo._xxhash_str(begun, name, str(self.step), name, PULL, *triggers)
+            made.append(self._task(name, given, task_id, (PULL, name), triggers))
+        return made
+
+    def _input(self: Any, node: Any) -> dict[str, Any] | None:
+        """Return the state as a node's input; None if not all of it is in channels."""
+        if not isinstance(node.channels, list):
+            return None
+        given = {}
+        for name in node.channels:
+            channel = self.channels.get(name)
+            if channel is None:
+                return None
+            if type(channel) in _VALUED:
+                if channel.value is not MISSING:
+                    given[name] = channel.value
+            elif channel.is_available():
+                given[name] = channel.get()
+        return given
+
+    def _task(
+        self: Any, name: str, given: Any, task_id: str, path: Any, triggers: tuple[str, ...]
+    ) -> PregelExecutableTask:
+        node, step, checkpoint = self.nodes[name], self.step, self.checkpoint
+        ns = f"{name}:{task_id}"
+        pad = _algo._scratchpad(
+            None, self.checkpoint_pending_writes, task_id, ns, None, step, self.stop
+        )
+        writes: deque[tuple[str, Any]] = deque()
+        rest, said = self._base()
+        conf = self.config[CONFIGURABLE]
+        own = {
+            "langgraph_step": step,
+            "langgraph_node": name,
+            "langgraph_triggers": triggers,
+            "langgraph_path": path,
+            "langgraph_checkpoint_ns": ns,
+            **(node.metadata or {}),
+        }
+        config: Any = {
+            **rest,
+            "metadata": {**said, **own} if said is not None else self._said(own),
+            "callbacks": self._callbacks(f"graph:step:{step}"),
+            CONFIGURABLE: {
+                **conf,
+                CONFIG_KEY_TASK_ID: task_id,
+                CONFIG_KEY_SEND: writes.extend,
+                CONFIG_KEY_READ: partial(
+                    local_read,
+                    pad,
+                    self.channels,
+                    self.managed,
+                    _algo.PregelTaskWrites(path, name, writes, triggers),
+                ),
+                CONFIG_KEY_CHECKPOINTER: self.checkpointer or conf.get(CONFIG_KEY_CHECKPOINTER),
+                CONFIG_KEY_CHECKPOINT_MAP: {
+                    **conf.get(CONFIG_KEY_CHECKPOINT_MAP, {}),
+                    "": checkpoint["id"],
+                },
+                CONFIG_KEY_CHECKPOINT_ID: None,
+                CONFIG_KEY_CHECKPOINT_NS: ns,
+                CONFIG_KEY_SCRATCHPAD: pad,
+            },
+            "run_name": name,
+        }
+        return LeanTask(
+            name,
+            given,
+            node.node,
+            writes,
+            config,
+            triggers,
+            node.retry_policy or self.retry_policy,
+            None,
+            task_id,
+            path,
+            writers=node.flat_writers,
+            subgraphs=node.subgraphs,
+        )
+
+    def _base(self: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Return the run's config as `merge_configs` leaves it, and its metadata if it is flat."""
+        config = self.config
+        if self._merged is None or self._merged[0] is not config:
+            merged: Any = _config.merge_configs(config)
+            metadata = merged.get("metadata") or {}
+            rest = {**merged, "metadata": None, "callbacks": None}
+            for name in ("run_name", "run_id"):
+                rest.pop(name, None)
+            flat = not any(isinstance(value, Mapping) for value in metadata.values())
+            self._merged = config, rest, metadata if flat else None
+        return self._merged[1], self._merged[2]
+
+    def _said(self: Any, own: dict[str, Any]) -> dict[str, Any]:
+        return _config._merge_metadata(self.config.get("metadata"), own)
+
+    def _callbacks(self: Any, tag: str) -> Any:
+        """Return a child callback manager: LangChain's, made once and copied."""
+        if self._child is None or self._child[0] is not self.manager:
+            self._child = self.manager, self.manager.get_child()
+        child = self._child[1]
+        made = object.__new__(type(child))
+        made.__dict__ = {key: _copied(value) for key, value in vars(child).items()}
+        made.add_tags([tag], inherit=False)
+        return made
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if type(value) in (list, dict) else value
+
+
+# --- A task's run.
+
+
+class _Raises(Runnable[Any, Any]):
+    """The rest of a node that has raised, for LangGraph to treat: its writes, and its error."""
+
+    def __init__(self, task: PregelExecutableTask, error: BaseException) -> None:
+        self.writes, self.kept, self.error = task.writes, list(task.writes), error
+
+    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """Raise again."""
+        self.writes.extend(self.kept)
+        raise self.error
+
+    async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """Raise again."""
+        self.invoke(input, config)
+
+
+def _begin(task: PregelExecutableTask, given: dict[str, Any] | None) -> Any:
+    """Complete a task's config, and return it."""
+    config: Any = task.config
+    conf = config[CONFIGURABLE]
+    run: Runtime[Any] = conf[CONFIG_KEY_RUNTIME]
+    info = ExecutionInfo(
+        conf[CONFIG_KEY_CHECKPOINT_MAP][""],
+        conf[CONFIG_KEY_CHECKPOINT_NS],
+        task.id,
+        conf.get(CONFIG_KEY_THREAD_ID),
+        None,
+        1,
+        time.time(),
+    )
+    conf[CONFIG_KEY_RUNTIME] = Runtime(
+        context=run.context,
+        store=run.store,
+        stream_writer=run.stream_writer,
+        heartbeat=run.heartbeat,
+        previous=run.previous,
+        execution_info=info,
+        server_info=run.server_info,
+        control=run.control,
+    )
+    conf.update(given or {})
+    task.writes.clear()
+    return config
+
+
+def run_with_retry(
+    task: PregelExecutableTask, retry_policy: Any, configurable: dict[str, Any] | None = None
+) -> Any:
+    """Run a task once; LangGraph treats its errors."""
+    if type(task) is not LeanTask or retry_policy:
+        return _retry.run_with_retry(task, retry_policy, configurable)
+    config = _begin(task, configurable)
+    try:
+        return task.proc.invoke(task.input, config)
+    except BaseException as error:
+        again = replace(task, proc=_Raises(task, error))
+        return _retry.run_with_retry(again, retry_policy, configurable)
+
+
+async def arun_with_retry(
+    task: PregelExecutableTask,
+    retry_policy: Any,
+    stream: bool = False,
+    configurable: dict[str, Any] | None = None,
+) -> Any:
+    """Run a task once; LangGraph treats its errors."""
+    if type(task) is not LeanTask or retry_policy or stream:
+        return await _retry.arun_with_retry(task, retry_policy, stream, configurable)
+    config = _begin(task, configurable)
+    try:
+        return await task.proc.ainvoke(task.input, config)
+    except BaseException as error:
+        again = replace(task, proc=_Raises(task, error))
+        return await _retry.arun_with_retry(again, retry_policy, stream, configurable)
+
+
+class LeanRunner(_runner.PregelRunner):
+    """LangGraph's runner, with the two functions above."""
+
+    tick = bound(_runner.PregelRunner.tick, run_with_retry=run_with_retry)
+    atick = bound(_runner.PregelRunner.atick, arun_with_retry=arun_with_retry)
+
+
+# --- The saver, called directly.
+#
+# A save that is deferred takes no time. LangGraph gives each to a task or a thread all the same.
+
+Now = Callable[[], None]
+
+
+def _deferring(fn: Any, args: tuple[Any, ...]) -> tuple[SqlSaver, Callable[[], Now | None]] | None:
+    """Return the saver and the save that LangGraph submits; None if it cannot be called directly."""
+    owner, function = getattr(fn, "__self__", None), _function(fn)
+    if isinstance(owner, SqlSaver) and function in _WRITING:
+        return owner, lambda: owner.defer_writes(*args)
+    if function not in _PUTTING:
+        return None
+    saver = owner.checkpointer
+    if not isinstance(saver, SqlSaver) or _function(saver.put) is not SqlSaver.put:
+        return None
+    if _function(saver.aput) is not SqlSaver.aput:
+        return None
+    before, others, *rest = args
+    if others or not (before is None or _has_worked(before)):
+        return None
+    return saver, lambda: saver.defer_checkpoint(*rest)
+
+
+def _function(method: Any) -> Any:
+    return getattr(method, "__func__", None)
+
+
+def _has_worked(future: Any) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+_WRITING: Final = (SqlSaver.put_writes, SqlSaver.aput_writes)
+
+_PUTTING: Final = (
+    _loop.SyncPregelLoop._checkpointer_put_after_previous,
+    _loop.AsyncPregelLoop._checkpointer_put_after_previous,
+)
+
+
+class AsyncExecutor(_executor.AsyncBackgroundExecutor):
+    """LangGraph's executor, which calls the saver in a callback of the loop."""
+
+    def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
+        """Submit a call; a save begins when a task would."""
+        found = _deferring(fn, args)
+        if found is None or asyncio._get_running_loop() is not self.loop:
+            return super().submit(fn, *args, **options)
+        future = self.loop.create_future()
+        self.tasks[future] = (False, True)
+        future.add_done_callback(self.done)
+        self.loop.call_soon(_save, future, *found)
+        return future
+
+
+def _save(future: asyncio.Future[None], saver: SqlSaver, defer: Callable[[], Now | None]) -> None:
+    if future.done():  # cancelled before it began, as LangGraph's task would be
+        return
+    try:
+        now = defer()
+        if now is None:
+            future.set_result(None)
+        else:
+            saver.save(now, future)
+    except Exception as error:
+        future.set_exception(error)
+
+
+class SyncExecutor(_executor.BackgroundExecutor):
+    """LangGraph's executor, which defers in the caller's thread what may be deferred."""
+
+    def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
+        """Submit a call; a save that is deferred is done at once."""
+        found = _deferring(fn, args)
+        if found is None:
+            return super().submit(fn, *args, **options)
+        future: Future[None] = Future()
+        try:
+            now = found[1]()
+        except Exception as error:
+            self.tasks[future] = (False, True)
+            future.set_exception(error)
+            return future
+        if now is not None:
+            return super().submit(now)
+        future.set_result(None)
+        return future
+
+
+class SyncLoop(LeanLoop, _loop.SyncPregelLoop):
+    """LangGraph's loop for `stream`."""
+
+    __enter__ = bound(_loop.SyncPregelLoop.__enter__, BackgroundExecutor=SyncExecutor)
+
+
+class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop):
+    """LangGraph's loop for `astream`."""
+
+    __aenter__ = bound(_loop.AsyncPregelLoop.__aenter__, AsyncBackgroundExecutor=AsyncExecutor)
+
+
+# --- LangGraph's `stream` and `astream` with these parts.
+
+
+def _output(
+    stream_mode: Any, print_mode: Any, subgraphs: Any, getter: Any, *rest: Any
+) -> Iterator[Any] | tuple[()]:
+    """Yield the chunks that wait; do not ask an empty queue."""
+    if not getter.__self__._queue:
+        return ()
+    return main._output(stream_mode, print_mode, subgraphs, getter, *rest)
+
+
+_PARTS: Final[dict[str, Any]] = {
+    "SyncPregelLoop": SyncLoop,
+    "AsyncPregelLoop": AsyncLoop,
+    "PregelRunner": LeanRunner,
+    "_output": _output,
+}
+
+stream: Final[Callable[..., Iterator[Any]]] = bound(main.Pregel.stream, **_PARTS)
+
+astream: Final[Callable[..., Any]] = bound(main.Pregel.astream, **_PARTS)
