@@ -467,7 +467,11 @@ class _Run:
     def _call(self, turn: Turn) -> tuple[Any, Any]:
         config: dict[str, Any] = {"configurable": {"thread_id": "t"}}
         if turn.ear:
-            config |= {"callbacks": [Ear(self.world)], "tags": ["heard"], "metadata": {"a": {"b": 1}}}
+            config |= {
+                "callbacks": [Ear(self.world)],
+                "tags": ["heard"],
+                "metadata": {"a": {"b": 1}},
+            }
         if turn.limit is not None:
             config["recursion_limit"] = turn.limit
         number = len(self.world.replies) - 1
@@ -509,7 +513,9 @@ class _Run:
             given, config = self._call(turn)
             if turn.door == "agent" and turn.kind == "say" and not self.case.below:
                 own = {k: v for k, v in config.items() if k != "configurable"}
-                chunks += map(event_seen, self.agent.stream(given["messages"], thread_id="t", config=own))
+                chunks += map(
+                    event_seen, self.agent.stream(given["messages"], thread_id="t", config=own)
+                )
                 result: Any = None
             elif turn.door == "stream":
                 result = None
@@ -608,7 +614,11 @@ def rows_of(saver: SqlSaver) -> Any:
     """Return the number of rows in each table, but for the journal's: time makes its pages."""
     with saver._core.reading("t") as db:
         found = db.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
-        return {n: db.execute(f"SELECT count(*) FROM {n}").fetchall()[0][0] for (n,) in found if n != "moments"}
+        return {
+            n: db.execute(f"SELECT count(*) FROM {n}").fetchall()[0][0]
+            for (n,) in found
+            if n != "moments"
+        }
 
 
 def plain(value: Any) -> Any:
@@ -663,7 +673,7 @@ def die(*, flushed: bool) -> None:
 def defer_for(seconds: float) -> None:
     """Set how long what is deferred may wait."""
     for module in (commit_policy, transactions):
-        setattr(module, "WAIT_SECONDS", seconds)
+        module.WAIT_SECONDS = seconds  # type: ignore[misc]  # a constant
 
 
 class Inline(Executor):

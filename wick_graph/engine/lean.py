@@ -9,9 +9,9 @@ each step are its own functions, bound here to other names for a few that they c
 - the saver is called directly, without a task or a thread for what it defers;
 - an empty queue of chunks is not asked.
 
-Nothing of LangGraph is patched, and only `AgentGraph` uses `stream` and `astream`, for what `pinned`
-lets through. For a step that is not known here, LangGraph's own functions run. Import this module
-only through `pinned`: another release may lack what it names.
+Nothing of LangGraph is patched, and only `AgentGraph` uses `stream` and `astream`, for the runs
+that `pinned` names. A step that is not known here takes LangGraph's own functions. Only `pinned`
+imports this module: another release may lack what it names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import asyncio
 import binascii
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -29,37 +29,14 @@ from typing import Any, Final
 
 from langchain_core.runnables import Runnable
 from langgraph._internal import _config
-from langgraph._internal._constants import (
-    CONFIG_KEY_CHECKPOINT_ID,
-    CONFIG_KEY_CHECKPOINT_MAP,
-    CONFIG_KEY_CHECKPOINT_NS,
-    CONFIG_KEY_CHECKPOINTER,
-    CONFIG_KEY_READ,
-    CONFIG_KEY_RESUME_MAP,
-    CONFIG_KEY_RUNTIME,
-    CONFIG_KEY_SCRATCHPAD,
-    CONFIG_KEY_SEND,
-    CONFIG_KEY_TASK_ID,
-    CONFIG_KEY_THREAD_ID,
-    ERROR,
-    ERROR_SOURCE_NODE,
-    INTERRUPT,
-    NO_WRITES,
-    PREVIOUS,
-    PULL,
-    PUSH,
-    RESERVED,
-    RESUME,
-    RETURN,
-    TASKS,
-)
-from langgraph._internal._typing import EMPTY_SEQ, MISSING
-from langgraph.channels import BinaryOperatorAggregate, EphemeralValue, LastValue
+from langgraph._internal import _constants as key
+from langgraph._internal._typing import EMPTY_SEQ
+from langgraph.channels import BinaryOperatorAggregate, LastValue
 from langgraph.pregel import _algo, _executor, _loop, _retry, _runner, main
 from langgraph.runtime import ExecutionInfo, Runtime
 from langgraph.types import PregelExecutableTask, Send
 
-from wick_graph.engine.channels import FastEphemeralChannel, FastReducerChannel
+from wick_graph.engine.channels import FastReducerChannel
 from wick_graph.langgraph_config import CONFIGURABLE
 from wick_graph.store import SqlSaver
 
@@ -86,10 +63,17 @@ def bound(function: Any, **names: Any) -> Any:
 
 _PASSIVE: Final = frozenset({LastValue, BinaryOperatorAggregate, FastReducerChannel})
 
-_VALUED: Final = _PASSIVE | {EphemeralValue, FastEphemeralChannel}
-"""Channels with a `value`, which is MISSING if there is none."""
-
-_CONTROL: Final = frozenset({NO_WRITES, PUSH, RESUME, INTERRUPT, RETURN, ERROR, ERROR_SOURCE_NODE})
+_CONTROL: Final = frozenset(
+    {
+        key.NO_WRITES,
+        key.PUSH,
+        key.RESUME,
+        key.INTERRUPT,
+        key.RETURN,
+        key.ERROR,
+        key.ERROR_SOURCE_NODE,
+    }
+)
 
 
 def apply_writes(
@@ -101,47 +85,61 @@ def apply_writes(
 ) -> set[str]:
     """Apply the writes of a step's tasks, as LangGraph does; return the updated channels."""
     done = list(tasks)
-    if len(done) > 1:
-        done.sort(key=lambda t: _algo.writes_sort_key(_algo.task_path_str(t.path)))
+    written = _written(done)
+    if not channels.keys() >= written.keys():
+        return _algo.apply_writes(checkpoint, channels, done, get_next_version, trigger_to_nodes)
+    versions, updated = checkpoint["channel_versions"], set()
+    read = _note_seen(checkpoint["versions_seen"], versions, channels, done)
+    version = get_next_version(max(versions.values(), default=None), None)
+
+    def note(name: str, *, changed: bool, available: bool = True) -> None:
+        if changed:
+            versions[name] = version
+            if available and channels[name].is_available():
+                updated.add(name)
+
+    for name in read:
+        note(name, changed=channels[name].consume(), available=False)
+    for name, values in written.items():
+        note(name, changed=channels[name].update(values))
+    active = _active(channels) if any(task.triggers for task in done) else ()
+    for name in active:
+        if name not in updated and channels[name].is_available():
+            note(name, changed=channels[name].update(EMPTY_SEQ))
+    for name in active if updated.isdisjoint(trigger_to_nodes) else ():
+        note(name, changed=channels[name].finish())
+    return updated
+
+
+def _active(channels: Mapping[str, Any]) -> Sequence[str]:
+    return [name for name, channel in channels.items() if type(channel) not in _PASSIVE]
+
+
+def _written(tasks: list[Any]) -> dict[str, list[Any]]:
+    """Sort tasks by their path, and group what they wrote by channel."""
     written: dict[str, list[Any]] = {}
-    for task in done:
+    if len(tasks) > 1:
+        tasks.sort(key=lambda task: _algo.writes_sort_key(_algo.task_path_str(task.path)))
+    for task in tasks:
         for name, value in task.writes:
             if name not in _CONTROL:
                 written.setdefault(name, []).append(value)
-    if not all(name in channels for name in written):
-        return _algo.apply_writes(checkpoint, channels, done, get_next_version, trigger_to_nodes)
-    versions, read = checkpoint["channel_versions"], set()
-    for task in done:
-        seen = checkpoint["versions_seen"].setdefault(task.name, {})
+    return written
+
+
+def _note_seen(
+    all_seen: Any, versions: Any, channels: Mapping[str, Any], tasks: list[Any]
+) -> set[str]:
+    """Note the versions that triggered tasks; return the channels that did."""
+    read = set()
+    for task in tasks:
+        seen = all_seen.setdefault(task.name, {})
         for name in task.triggers:
             if name in versions:
                 seen[name] = versions[name]
-            if name not in RESERVED and name in channels:
+            if name not in key.RESERVED and name in channels:
                 read.add(name)
-    version = get_next_version(max(versions.values()) if versions else None, None)
-    for name in read:
-        if channels[name].consume():
-            versions[name] = version
-    updated: set[str] = set()
-
-    def note(name: str, channel: Any, *, changed: bool) -> None:
-        if changed:
-            versions[name] = version
-            if channel.is_available():
-                updated.add(name)
-
-    for name, values in written.items():
-        note(name, channels[name], changed=channels[name].update(values))
-    if not any(task.triggers for task in done):
-        return updated
-    active = [(name, ch) for name, ch in channels.items() if type(ch) not in _PASSIVE]
-    for name, channel in active:
-        if name not in updated and channel.is_available():
-            note(name, channel, changed=channel.update(EMPTY_SEQ))
-    if updated.isdisjoint(trigger_to_nodes):
-        for name, channel in active:
-            note(name, channel, changed=channel.finish())
-    return updated
+    return read
 
 
 def local_read(
@@ -173,6 +171,13 @@ def local_read(
 # --- The tasks of a step.
 
 
+_AROUND: Final = (
+    key.CONFIG_KEY_CHECKPOINT_NS,
+    key.CONFIG_KEY_SCRATCHPAD,
+    key.CONFIG_KEY_RESUME_MAP,
+)
+
+
 class LeanTask(PregelExecutableTask):
     """A task whose runtime gets its execution info when it is run."""
 
@@ -182,7 +187,7 @@ class LeanTask(PregelExecutableTask):
 class LeanLoop:
     """The parts of LangGraph's loop that are served here; mixed into its two loops."""
 
-    _merged: tuple[Any, dict[str, Any], dict[str, Any]] | None = None
+    _merged: tuple[Any, Any] | None = None
     _child: tuple[Any, Any] | None = None
 
     after_tick = bound(_loop.PregelLoop.after_tick, apply_writes=apply_writes)
@@ -196,77 +201,58 @@ class LeanLoop:
             self.tasks = {task.id: task for task in made}
 
     def _next_tasks(self: Any) -> list[PregelExecutableTask] | None:
-        updated, manager, checkpoint = self.updated_channels, self.manager, self.checkpoint
-        if not updated or self.checkpoint_pending_writes or manager is None:
+        """Make the tasks that are sent and the one that an edge triggers; None if unsure."""
+        updated, sends, step = self.updated_channels or (), self.channels[key.TASKS], str(self.step)
+        names = {name for channel in updated for name in self.trigger_to_nodes.get(channel, ())}
+        if not updated or len(names) > 1 or "__start__" in names or not self._is_clear():
             return None
-        if manager.handlers or manager.inheritable_handlers or checkpoint["v"] <= 1:
-            return None
-        conf = self.config[CONFIGURABLE]
-        runtime = conf.get(CONFIG_KEY_RUNTIME)
-        if (
-            type(runtime) is not Runtime
-            or runtime.store is not self.store
-            or runtime.previous is not None
-            or checkpoint["channel_values"].get(PREVIOUS) is not None
-            or self.config.get("run_id")
-            or conf.get(CONFIG_KEY_CHECKPOINT_NS)
-            or conf.get(CONFIG_KEY_SCRATCHPAD) is not None
-            or conf.get(CONFIG_KEY_RESUME_MAP)
-        ):
-            return None
-        names = {n for channel in updated for n in self.trigger_to_nodes.get(channel, ())}
-        if "__start__" in names or len(names) > 1:
-            return None
-        begun = binascii.unhexlify(checkpoint["id"].replace("-", ""))
+        begun = binascii.unhexlify(self.checkpoint["id"].replace("-", ""))
         made: list[PregelExecutableTask] = []
-        sends = self.channels[TASKS]
         for at, sent in enumerate(sends.get() if sends.is_available() else ()):
             if not isinstance(sent, Send) or sent.node not in self.nodes or sent.timeout:
                 return None
-            task_id = _algo._xxhash_str(begun, sent.node, str(self.step), sent.node, PUSH, str(at))
-            path, triggers = (PUSH, at, False), _algo.PUSH_TRIGGER
-            made.append(self._task(sent.node, sent.arg, task_id, path, triggers))
+            task_id = _algo._xxhash_str(begun, sent.node, step, sent.node, key.PUSH, str(at))
+            path = key.PUSH, at, False
+            made.append(self._task(sent.node, task_id, path, _algo.PUSH_TRIGGER, sent.arg))
         for name in names:
-            node = self.nodes[name]
-            versions = checkpoint["channel_versions"]
-            null = _algo.checkpoint_null_version(checkpoint)
-            seen = checkpoint["versions_seen"].get(name)
-            if not _algo._triggers(self.channels, versions, seen, null, node):
-                continue
-            given = self._input(node)
-            if given is None:
-                return None
-            triggers = tuple(sorted(node.triggers))
-            task_id = _algo._xxhash_str(begun, name, str(self.step), name, PULL, *triggers)
-            made.append(self._task(name, given, task_id, (PULL, name), triggers))
+            triggers = tuple(sorted(self.nodes[name].triggers))
+            if self._is_due(name):
+                task_id = _algo._xxhash_str(begun, name, step, name, key.PULL, *triggers)
+                made.append(self._task(name, task_id, (key.PULL, name), triggers))
         return made
 
-    def _input(self: Any, node: Any) -> dict[str, Any] | None:
-        """Return the state as a node's input; None if not all of it is in channels."""
-        if not isinstance(node.channels, list):
-            return None
-        given = {}
-        for name in node.channels:
-            channel = self.channels.get(name)
-            if channel is None:
-                return None
-            if type(channel) in _VALUED:
-                if channel.value is not MISSING:
-                    given[name] = channel.value
-            elif channel.is_available():
-                given[name] = channel.get()
-        return given
+    def _is_due(self: Any, name: str) -> bool:
+        checkpoint = self.checkpoint
+        null: Any = _algo.checkpoint_null_version(checkpoint)
+        seen, versions = checkpoint["versions_seen"].get(name), checkpoint["channel_versions"]
+        return _algo._triggers(self.channels, versions, seen, null, self.nodes[name])
+
+    def _is_clear(self: Any) -> bool:
+        """Return whether nobody listens, nothing is left over, and no graph is around this one."""
+        manager, checkpoint = self.manager, self.checkpoint
+        if self.checkpoint_pending_writes or manager is None or checkpoint["v"] <= 1:
+            return False
+        if manager.handlers or manager.inheritable_handlers or self.config.get("run_id"):
+            return False
+        conf = self.config[CONFIGURABLE]
+        runtime = conf.get(key.CONFIG_KEY_RUNTIME)
+        if any(conf.get(name) for name in _AROUND) or checkpoint["channel_values"].get(
+            key.PREVIOUS
+        ):
+            return False
+        return type(runtime) is Runtime and runtime.store is self.store and runtime.previous is None
 
     def _task(
-        self: Any, name: str, given: Any, task_id: str, path: Any, triggers: tuple[str, ...]
+        self: Any, name: str, task_id: str, path: Any, triggers: tuple[str, ...], *sent: Any
     ) -> PregelExecutableTask:
-        node, step, checkpoint = self.nodes[name], self.step, self.checkpoint
+        node, step = self.nodes[name], self.step
         ns = f"{name}:{task_id}"
         pad = _algo._scratchpad(
             None, self.checkpoint_pending_writes, task_id, ns, None, step, self.stop
         )
+        (given,) = sent or (self._state(node, pad),)
         writes: deque[tuple[str, Any]] = deque()
-        rest, said = self._base()
+        rest, said, deep = self._base()
         conf = self.config[CONFIGURABLE]
         own = {
             "langgraph_step": step,
@@ -278,27 +264,28 @@ class LeanLoop:
         }
         config: Any = {
             **rest,
-            "metadata": {**said, **own} if said is not None else self._said(own),
+            "metadata": _config._merge_metadata(said, own) if deep else {**said, **own},
             "callbacks": self._callbacks(f"graph:step:{step}"),
             CONFIGURABLE: {
                 **conf,
-                CONFIG_KEY_TASK_ID: task_id,
-                CONFIG_KEY_SEND: writes.extend,
-                CONFIG_KEY_READ: partial(
+                key.CONFIG_KEY_TASK_ID: task_id,
+                key.CONFIG_KEY_SEND: writes.extend,
+                key.CONFIG_KEY_READ: partial(
                     local_read,
                     pad,
                     self.channels,
                     self.managed,
                     _algo.PregelTaskWrites(path, name, writes, triggers),
                 ),
-                CONFIG_KEY_CHECKPOINTER: self.checkpointer or conf.get(CONFIG_KEY_CHECKPOINTER),
-                CONFIG_KEY_CHECKPOINT_MAP: {
-                    **conf.get(CONFIG_KEY_CHECKPOINT_MAP, {}),
-                    "": checkpoint["id"],
+                key.CONFIG_KEY_CHECKPOINTER: self.checkpointer
+                or conf.get(key.CONFIG_KEY_CHECKPOINTER),
+                key.CONFIG_KEY_CHECKPOINT_MAP: {
+                    **conf.get(key.CONFIG_KEY_CHECKPOINT_MAP, {}),
+                    "": self.checkpoint["id"],
                 },
-                CONFIG_KEY_CHECKPOINT_ID: None,
-                CONFIG_KEY_CHECKPOINT_NS: ns,
-                CONFIG_KEY_SCRATCHPAD: pad,
+                key.CONFIG_KEY_CHECKPOINT_ID: None,
+                key.CONFIG_KEY_CHECKPOINT_NS: ns,
+                key.CONFIG_KEY_SCRATCHPAD: pad,
             },
             "run_name": name,
         }
@@ -317,21 +304,23 @@ class LeanLoop:
             subgraphs=node.subgraphs,
         )
 
-    def _base(self: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """Return the run's config as `merge_configs` leaves it, and its metadata if it is flat."""
+    def _state(self: Any, node: Any, pad: Any) -> Any:
+        """Return the state, which is the input of a node that an edge triggers."""
+        return _algo._proc_input(
+            node, self.managed, self.channels, for_execution=True, scratchpad=pad, input_cache=None
+        )
+
+    def _base(self: Any) -> tuple[dict[str, Any], dict[str, Any], bool]:
+        """Return the run's config as LangGraph merges it, and its metadata; whether it is deep."""
         config = self.config
         if self._merged is None or self._merged[0] is not config:
             merged: Any = _config.merge_configs(config)
-            metadata = merged.get("metadata") or {}
             rest = {**merged, "metadata": None, "callbacks": None}
-            for name in ("run_name", "run_id"):
-                rest.pop(name, None)
-            flat = not any(isinstance(value, Mapping) for value in metadata.values())
-            self._merged = config, rest, metadata if flat else None
-        return self._merged[1], self._merged[2]
-
-    def _said(self: Any, own: dict[str, Any]) -> dict[str, Any]:
-        return _config._merge_metadata(self.config.get("metadata"), own)
+            rest.pop("run_name", None)
+            said = merged.get("metadata") or {}
+            deep = any(isinstance(value, Mapping) for value in said.values())
+            self._merged = config, (rest, said, deep)
+        return self._merged[1]  # type: ignore[no-any-return]  # made above
 
     def _callbacks(self: Any, tag: str) -> Any:
         """Return a child callback manager: LangChain's, made once and copied."""
@@ -339,7 +328,7 @@ class LeanLoop:
             self._child = self.manager, self.manager.get_child()
         child = self._child[1]
         made = object.__new__(type(child))
-        made.__dict__ = {key: _copied(value) for key, value in vars(child).items()}
+        made.__dict__ = {name: _copied(value) for name, value in vars(child).items()}
         made.add_tags([tag], inherit=False)
         return made
 
@@ -371,17 +360,17 @@ def _begin(task: PregelExecutableTask, given: dict[str, Any] | None) -> Any:
     """Complete a task's config, and return it."""
     config: Any = task.config
     conf = config[CONFIGURABLE]
-    run: Runtime[Any] = conf[CONFIG_KEY_RUNTIME]
+    run: Runtime[Any] = conf[key.CONFIG_KEY_RUNTIME]
     info = ExecutionInfo(
-        conf[CONFIG_KEY_CHECKPOINT_MAP][""],
-        conf[CONFIG_KEY_CHECKPOINT_NS],
+        conf[key.CONFIG_KEY_CHECKPOINT_MAP][""],
+        conf[key.CONFIG_KEY_CHECKPOINT_NS],
         task.id,
-        conf.get(CONFIG_KEY_THREAD_ID),
+        conf.get(key.CONFIG_KEY_THREAD_ID),
         None,
         1,
         time.time(),
     )
-    conf[CONFIG_KEY_RUNTIME] = Runtime(
+    conf[key.CONFIG_KEY_RUNTIME] = Runtime(
         context=run.context,
         store=run.store,
         stream_writer=run.stream_writer,
@@ -442,7 +431,7 @@ Now = Callable[[], None]
 
 
 def _deferring(fn: Any, args: tuple[Any, ...]) -> tuple[SqlSaver, Callable[[], Now | None]] | None:
-    """Return the saver and the save that LangGraph submits; None if it cannot be called directly."""
+    """Return the saver and the save that LangGraph submits; None if it must be submitted."""
     owner, function = getattr(fn, "__self__", None), _function(fn)
     if isinstance(owner, SqlSaver) and function in _WRITING:
         return owner, lambda: owner.defer_writes(*args)

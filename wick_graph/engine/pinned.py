@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module, metadata
+from operator import attrgetter
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
@@ -41,6 +42,27 @@ SOURCES: Final = {
 }
 """Hash of each module with a function that `lean` calls, binds or serves itself."""
 
+_USED: Final = {
+    "main": (
+        *("Pregel.stream", "Pregel.astream", "PregelRunner", "_output"),
+        *("SyncPregelLoop", "AsyncPregelLoop"),
+    ),
+    "_loop": (
+        *("PregelLoop.tick", "PregelLoop.after_tick", "PregelLoop.put_writes"),
+        *("PregelLoop._put_checkpoint", "PregelLoop._prepare_tasks_and_emit_checkpoint"),
+        *("SyncPregelLoop.__enter__", "AsyncPregelLoop.__aenter__"),
+        "SyncPregelLoop._checkpointer_put_after_previous",
+        "AsyncPregelLoop._checkpointer_put_after_previous",
+        *("prepare_next_tasks", "apply_writes", "BackgroundExecutor", "AsyncBackgroundExecutor"),
+    ),
+    "_algo": ("prepare_single_task", "prepare_push_task_send", "local_read", "apply_writes"),
+    "_runner": (
+        *("PregelRunner.tick", "PregelRunner.atick", "PregelRunner.commit"),
+        *("run_with_retry", "arun_with_retry"),
+    ),
+}
+"""What must be LangGraph's own: none of these may be patched."""
+
 switch: Final = {"lean": True}
 """Off, LangGraph's own loop runs: to measure, and to compare both."""
 
@@ -52,15 +74,8 @@ _NAMED: Final = frozenset({"stream_mode", "output_keys", "context", "control", "
 _RESERVED: Final = frozenset({CHECKPOINTER, RUNTIME, DURABILITY})
 
 _OF_GRAPH: Final = (
-    "cache",
-    "cache_policy",
-    "debug",
-    "interrupt_after_nodes",
-    "interrupt_before_nodes",
-    "node_error_handler_map",
-    "retry_policy",
-    "step_timeout",
-    "stream_eager",
+    *("cache", "cache_policy", "debug", "interrupt_after_nodes", "interrupt_before_nodes"),
+    *("node_error_handler_map", "retry_policy", "step_timeout", "stream_eager"),
 )
 
 _OF_NODE: Final = ("cache_policy", "mapper", "retry_policy", "subgraphs", "tags", "timeout")
@@ -77,7 +92,7 @@ def lean_for(graph: Any, config: Mapping[str, Any], options: Mapping[str, Any]) 
     if "lean" not in _found:
         known = is_known()
         _found["lean"] = import_module("wick_graph.engine.lean") if known else None
-        _found["in_use"] = in_use() if known else ()
+        _found["in_use"] = in_use()
     lean = _found["lean"]
     if lean is None or in_use() != _found["in_use"]:
         return None
@@ -107,39 +122,13 @@ def digest(file: str) -> str:
     return hashlib.blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()
 
 
-def in_use() -> tuple[Any, ...]:
+def in_use() -> list[Any]:
     """Return the functions and classes of LangGraph that `lean` binds or serves, as they are."""
-    algo, runner = sys.modules["langgraph.pregel._algo"], sys.modules["langgraph.pregel._runner"]
-    main, loops = sys.modules["langgraph.pregel.main"], sys.modules["langgraph.pregel._loop"]
-    return (
-        main.Pregel.stream,
-        main.Pregel.astream,
-        main.SyncPregelLoop,
-        main.AsyncPregelLoop,
-        main.PregelRunner,
-        main._output,
-        loops.PregelLoop.tick,
-        loops.PregelLoop.after_tick,
-        loops.PregelLoop.put_writes,
-        loops.PregelLoop._prepare_tasks_and_emit_checkpoint,
-        loops.PregelLoop._put_checkpoint,
-        loops.SyncPregelLoop.__enter__,
-        loops.AsyncPregelLoop.__aenter__,
-        loops.SyncPregelLoop._checkpointer_put_after_previous,
-        loops.AsyncPregelLoop._checkpointer_put_after_previous,
-        loops.prepare_next_tasks,
-        loops.apply_writes,
-        loops.BackgroundExecutor,
-        loops.AsyncBackgroundExecutor,
-        algo.prepare_single_task,
-        algo.prepare_push_task_send,
-        algo.local_read,
-        runner.PregelRunner.tick,
-        runner.PregelRunner.atick,
-        runner.PregelRunner.commit,
-        runner.run_with_retry,
-        runner.arun_with_retry,
-    )
+    found: list[Any] = []
+    for module, names in _USED.items():
+        owner = sys.modules[f"langgraph.pregel.{module}"]
+        found += [attrgetter(name)(owner) for name in names]
+    return found
 
 
 def _is_plain(graph: Any) -> bool:
