@@ -11,12 +11,14 @@ import asyncio
 import os
 import re
 import signal
+import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from random import Random
 from threading import Thread
 from typing import Any, Final
@@ -41,6 +43,7 @@ from wick_graph.hooks import ApprovalHook, Approve
 from wick_graph.journal import Journal
 from wick_graph.store import commit_policy, transactions
 
+ALL: Final = slice(None)
 TOOLS: Final = ("look", "keep", "ask", "boom", "nap", "nest", "deep", "tell", "leave", "pay")
 PLACES: Final = ("model", "tool", "before_agent", "modify_request", "wrap_tool_call")
 FAULTS: Final = ("error", "cancel", "cancel and wait", "cancelled", "interrupt", "bubble")
@@ -142,18 +145,16 @@ def _turn_of(chance: Random, is_async: bool, kind: str) -> Turn:
 class World:
     """What the model, the tools and the hooks of one run of a case share."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    def __init__(self, case: Case, flushed: bool) -> None:
+        self.case, self.flushed = case, flushed
         self.turn = case.turns[0]
         self.replies: list[tuple[tuple[str, ...], ...]] = []
         self.visits: dict[str, int] = {}
         self.notes: list[Any] = []
         self.running: asyncio.Task[Any] | None = None
-        self.kill: Callable[[], None] = lambda: None
 
     def begin(self, turn: Turn) -> None:
         self.turn, self.visits = turn, {}
-        self.kill = lambda: None
 
     def visit(self, place: str) -> bool:
         """Let a fault happen; return whether an async caller is to wait now."""
@@ -162,7 +163,7 @@ class World:
             return False
         what = self.turn.fault[2]
         if what == "kill":
-            self.kill()
+            die(flushed=self.flushed)
         if what == "error":
             raise ValueError(f"{place} fails")
         if what == "cancelled":
@@ -350,7 +351,12 @@ async def atwice(n: int) -> int:
     return 2 * n
 
 
-def tools_of(world: World) -> list[Any]:
+RUNNING: Final[list[World]] = []
+"""The world of the run that is under way."""
+
+
+@cache
+def tools_of(is_async: bool) -> list[Any]:
     """Make the tools, `async def` for the async door."""
 
     def act(name: str, n: int) -> Any:
@@ -366,7 +372,7 @@ def tools_of(world: World) -> list[Any]:
 
     def made(name: str) -> Any:
         def plainly(n: int) -> Any:
-            world.visit("tool")
+            RUNNING[-1].visit("tool")
             if name == "nest":
                 return twice(n).result()
             if name == "deep":
@@ -374,7 +380,7 @@ def tools_of(world: World) -> list[Any]:
             return act(name, n)
 
         async def awaited(n: int) -> Any:
-            if world.visit("tool"):
+            if RUNNING[-1].visit("tool"):
                 await asyncio.sleep(0)
             for _ in range(n if name == "nap" else 0):
                 await asyncio.sleep(0)
@@ -384,7 +390,7 @@ def tools_of(world: World) -> list[Any]:
                 return (await deep.ainvoke({"value": n}))["value"]
             return act(name, n)
 
-        fn: Any = awaited if world.case.is_async else plainly
+        fn: Any = awaited if is_async else plainly
         fn.__name__, fn.__doc__ = name, f"Do {name}."
         return tool(replay="never" if name in ("keep", "pay") else "safe")(fn)
 
@@ -392,7 +398,7 @@ def tools_of(world: World) -> list[Any]:
 
 
 def _deep() -> Any:
-    graph = StateGraph(dict)
+    graph: Any = StateGraph(dict)
     graph.add_node("up", lambda state: {"value": state["value"] + 1})
     graph.add_edge(START, "up")
     graph.add_edge("up", END)
@@ -405,17 +411,27 @@ deep: Final = _deep()
 # --- One run of a case.
 
 
-def seen(case: Case, *, lean: bool, url: str = "sqlite://", killed: bool = False) -> list[Any]:
-    """Run a case on our loop or on LangGraph's own; return what was seen, with names numbered."""
+def seen(
+    case: Case, *, lean: bool, url: str = "sqlite://", turns: slice = ALL, flushed: bool = False
+) -> list[Any]:
+    """Run a case on our loop or on LangGraph's own; return what was seen, with names numbered.
+
+    Args:
+        case: The case.
+        lean: Whether our loop runs.
+        url: The store's; its own in memory by default.
+        turns: The turns to run; what they find was made by the others, in another process.
+        flushed: Whether what is deferred is committed soon; else it waits for another commit.
+    """
     before = pinned.switch["lean"]
-    defer_for(1_000)  # or what is committed when depends on the time
     pinned.switch["lean"] = lean
+    defer_for(0.01 if flushed else 1_000)
     saver = SqlSaver.from_url(url) if case.stored else None
     try:
         with warnings.catch_warnings(), without_threads():
             warnings.simplefilter("ignore", RuntimeWarning)  # a coroutine that LangGraph drops
             warnings.filterwarnings("ignore", message="`durability` has no effect")
-            found = _Run(case, saver).all()
+            found = _Run(case, saver, flushed).all(turns)
             if saver is not None:
                 found += stored(saver)
         return Numbered().all(found)
@@ -426,21 +442,23 @@ def seen(case: Case, *, lean: bool, url: str = "sqlite://", killed: bool = False
 
 
 class _Run:
-    def __init__(self, case: Case, saver: SqlSaver | None) -> None:
+    def __init__(self, case: Case, saver: SqlSaver | None, flushed: bool) -> None:
         self.case, self.saver = case, saver
-        self.world = world = World(case)
+        self.world = world = World(case, flushed)
+        RUNNING[:] = [world]
         spy = Spy if case.is_async else SyncSpy
         hooks: list[Any] = [spy(world)] if case.spied else []
         if case.approved:
             hooks.append(ApprovalHook({"pay": True}))
-        self.agent = Agent(
+        made: Any = Agent
+        self.agent = made(
             model=Script(world=world),
-            tools=tools_of(world),
+            tools=tools_of(case.is_async),
             hooks=hooks,
             store=saver or False,
-            journal=case.journal,  # type: ignore[arg-type]  # a level
+            journal=case.journal,
             max_iterations=6,
-            **({"long_term": InMemoryStore()} if case.long_term else {}),  # type: ignore[arg-type]
+            long_term=InMemoryStore() if case.long_term else None,
         )
         self.graph: Any = self.agent.graph
         if case.below:
@@ -451,11 +469,13 @@ class _Run:
             self.graph = outer.compile(checkpointer=saver)
         self.found: list[Any] = []
 
-    def all(self) -> list[Any]:
+    def all(self, turns: slice) -> list[Any]:
         for turn in self.case.turns:
             self.world.begin(turn)
             if turn.kind != "go on":
                 self.world.replies.append(turn.replies)
+            if turn not in self.case.turns[turns]:
+                continue
             if self.case.is_async:
                 asyncio.run(self._aturn(turn))
             else:
@@ -465,7 +485,7 @@ class _Run:
         return self.found
 
     def _call(self, turn: Turn) -> tuple[Any, Any]:
-        config: dict[str, Any] = {"configurable": {"thread_id": "t"}}
+        config: Any = {"configurable": {"thread_id": "t"}}
         if turn.ear:
             config |= {
                 "callbacks": [Ear(self.world)],
@@ -672,8 +692,9 @@ def die(*, flushed: bool) -> None:
 
 def defer_for(seconds: float) -> None:
     """Set how long what is deferred may wait."""
-    for module in (commit_policy, transactions):
-        module.WAIT_SECONDS = seconds  # type: ignore[misc]  # a constant
+    modules: Any = commit_policy, transactions
+    for module in modules:
+        module.WAIT_SECONDS = seconds
 
 
 class Inline(Executor):
@@ -697,7 +718,8 @@ class Inline(Executor):
 @contextmanager
 def without_threads() -> Iterator[None]:
     """Let stores and LangGraph work in the caller's thread, so that chance orders nothing."""
-    give, pool = transactions.Worker.give, _executor.get_executor_for_config
+    loops: Any = _executor
+    give, pool = transactions.Worker.give, loops.get_executor_for_config
 
     def at_once(self: Any, work: Any, future: Any, *, long: bool = False) -> None:
         job = transactions._Job(work, future.get_loop(), future, long)
@@ -705,9 +727,29 @@ def without_threads() -> Iterator[None]:
         job.loop.call_soon(transactions._resolve, [job])
 
     transactions.Worker.give = at_once  # type: ignore[method-assign]
-    _executor.get_executor_for_config = lambda config: Inline()  # type: ignore[assignment]
+    loops.get_executor_for_config = lambda config: Inline()
     try:
         yield
     finally:
-        _executor.get_executor_for_config = pool
+        loops.get_executor_for_config = pool
         transactions.Worker.give = give  # type: ignore[method-assign]
+
+
+def killed_case(seed: int) -> Case:
+    """Make a case of two turns: the first one's process is killed, the second one goes on."""
+    chance = Random(seed)
+    fault = chance.choice(PLACES), chance.choice((1, 1, 2)), "kill"
+    case = case_of(chance)
+    first = replace(case.turns[0], fault=fault, options={}, limit=None)
+    return replace(case, turns=(first, Turn("go on", ())), stored=True, spied=True, below=False)
+
+
+def main(argv: list[str]) -> None:
+    """Run the first turn of a case, and be killed: SEED URL on|off flushed|waiting."""
+    seed, url, lean, state = argv
+    case = killed_case(int(seed))
+    seen(case, lean=lean == "on", url=url, turns=slice(0, 1), flushed=state == "flushed")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -32,6 +32,7 @@ from langgraph._internal import _config
 from langgraph._internal import _constants as key
 from langgraph._internal._typing import EMPTY_SEQ
 from langgraph.channels import BinaryOperatorAggregate, LastValue
+from langgraph.checkpoint.base import writes_sort_key
 from langgraph.pregel import _algo, _executor, _loop, _retry, _runner, main
 from langgraph.runtime import ExecutionInfo, Runtime
 from langgraph.types import PregelExecutableTask, Send
@@ -119,7 +120,7 @@ def _written(tasks: list[Any]) -> dict[str, list[Any]]:
     """Sort tasks by their path, and group what they wrote by channel."""
     written: dict[str, list[Any]] = {}
     if len(tasks) > 1:
-        tasks.sort(key=lambda task: _algo.writes_sort_key(_algo.task_path_str(task.path)))
+        tasks.sort(key=lambda task: writes_sort_key(_algo.task_path_str(task.path)))
     for task in tasks:
         for name, value in task.writes:
             if name not in _CONTROL:
@@ -145,7 +146,7 @@ def _note_seen(
 def local_read(
     scratchpad: Any,
     channels: Mapping[str, Any],
-    managed: Mapping[str, Any],
+    managed: Any,
     task: Any,
     select: Any,
     fresh: bool = False,
@@ -432,36 +433,32 @@ Now = Callable[[], None]
 
 def _deferring(fn: Any, args: tuple[Any, ...]) -> tuple[SqlSaver, Callable[[], Now | None]] | None:
     """Return the saver and the save that LangGraph submits; None if it must be submitted."""
-    owner, function = getattr(fn, "__self__", None), _function(fn)
-    if isinstance(owner, SqlSaver) and function in _WRITING:
-        return owner, lambda: owner.defer_writes(*args)
-    if function not in _PUTTING:
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, SqlSaver):
+        is_own = _is_own(fn, "put_writes") or _is_own(fn, "aput_writes")
+        return (owner, lambda: owner.defer_writes(*args)) if is_own else None
+    if getattr(fn, "__name__", "") != "_checkpointer_put_after_previous":
         return None
-    saver = owner.checkpointer
-    if not isinstance(saver, SqlSaver) or _function(saver.put) is not SqlSaver.put:
+    assert owner is not None
+    saver, (before, others, *rest) = owner.checkpointer, args
+    if not (isinstance(saver, SqlSaver) and _is_own(saver.put, "put")):
         return None
-    if _function(saver.aput) is not SqlSaver.aput:
-        return None
-    before, others, *rest = args
-    if others or not (before is None or _has_worked(before)):
+    if not _is_own(saver.aput, "aput") or others or not (before is None or _has_worked(before)):
         return None
     return saver, lambda: saver.defer_checkpoint(*rest)
 
 
-def _function(method: Any) -> Any:
-    return getattr(method, "__func__", None)
+def _is_own(method: Any, name: str) -> bool:
+    """Return whether a saver's method is our store's, neither overridden nor replaced."""
+    code = getattr(method, "__code__", None)  # a bound method gives its function's
+    return code is not None and (code.co_filename, code.co_name) == (_SAVER, name)
 
 
 def _has_worked(future: Any) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
 
 
-_WRITING: Final = (SqlSaver.put_writes, SqlSaver.aput_writes)
-
-_PUTTING: Final = (
-    _loop.SyncPregelLoop._checkpointer_put_after_previous,
-    _loop.AsyncPregelLoop._checkpointer_put_after_previous,
-)
+_SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
 
 
 class AsyncExecutor(_executor.AsyncBackgroundExecutor):
