@@ -25,6 +25,9 @@ CHECKPOINT_ID: Final = "checkpoint_id"
 
 CHECKPOINT_NS: Final = "checkpoint_ns"
 
+PREGEL: Final = "__pregel_"
+"""What LangGraph's own reserved names begin with."""
+
 TASK_ID: Final = "__pregel_task_id"
 
 READ: Final = "__pregel_read"

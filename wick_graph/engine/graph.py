@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.graph import Graph
-from langgraph.channels import BaseChannel, BinaryOperatorAggregate, EphemeralValue
+from langgraph.channels import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -18,8 +18,9 @@ from typing_extensions import TypedDict, get_type_hints
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import ASYNC_BRIDGE, ENGINE_LOOP, SYNC_BRIDGE, run_to_end
 from wick_graph.core.state import AgentInput, AgentOutput, AgentState, folding
-from wick_graph.engine import lifecycle
+from wick_graph.engine import lifecycle, pinned
 from wick_graph.engine.answers import with_records
+from wick_graph.engine.channels import with_fast_copy
 from wick_graph.engine.node_runner import Node, Router, untrace
 from wick_graph.engine.thread_turn import keep_messages, lent
 from wick_graph.errors import ConfigError, WickError
@@ -29,51 +30,6 @@ from wick_graph.nodes.modify_request import modify_request
 from wick_graph.nodes.route import END_LABEL, TOOLS, route
 from wick_graph.nodes.tools import tools
 from wick_graph.runtime.context import AgentSpec
-
-# --- LangGraph's channels with a faster copy.
-#
-# For the routing decision, LangGraph copies every channel of the state after each reply. Its own
-# copy first creates an empty value of the channel's type, and discards it. In all else these are
-# the same channels.
-
-
-class FastReducerChannel(BinaryOperatorAggregate[Any]):
-    """A channel with a reducer."""
-
-    __slots__ = ()
-
-    def copy(self) -> Self:
-        """Return a copy of the channel."""
-        made = object.__new__(type(self))
-        made.key, made.typ, made.operator = self.key, self.typ, self.operator
-        made.value = self.value
-        return made
-
-
-class FastEphemeralChannel(EphemeralValue[Any]):
-    """A channel with a value for one step."""
-
-    __slots__ = ()
-
-    def copy(self) -> Self:
-        """Return a copy of the channel."""
-        made = object.__new__(type(self))
-        made.key, made.typ, made.guard = self.key, self.typ, self.guard
-        made.value = self.value
-        return made
-
-
-def with_fast_copy(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any, Any]:
-    """Return an empty channel with a faster copy; itself if its type has none."""
-    if type(channel) is BinaryOperatorAggregate:
-        made: BaseChannel[Any, Any, Any] = FastReducerChannel(channel.typ, channel.operator)
-    elif type(channel) is EphemeralValue:
-        made = FastEphemeralChannel(channel.typ, channel.guard)
-    else:
-        return channel
-    made.key = channel.key
-    return made
-
 
 # --- LangGraph's compiled graph with the life cycle of a run around `stream` and `astream`.
 #
@@ -216,6 +172,20 @@ class AgentGraph(RunGraph):
 
     def _keep(self, call: lifecycle.RunCall) -> None:
         keep_messages(self, call.run, call.config, call.kwargs)
+
+    def _chunks(self, call: lifecycle.RunCall) -> Generator[Any, None, None]:
+        """Run LangGraph's loop, with shorter parts if it is a run that they are made for."""
+        lean = pinned.lean_for(self, call.config, call.kwargs)
+        if lean is None:
+            return super()._chunks(call)
+        return lean.stream(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]
+
+    def _achunks(self, call: lifecycle.RunCall) -> AsyncIterator[Any]:
+        """Run LangGraph's loop, with shorter parts if it is a run that they are made for."""
+        lean = pinned.lean_for(self, call.config, call.kwargs)
+        if lean is None:
+            return super()._achunks(call)
+        return lean.astream(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
         """Update as LangGraph does; keep the records beside the thread's head."""

@@ -480,7 +480,7 @@ def _mode_of(given: Any) -> Mode:
 # --- Requests and calls of other agents in the form that the journal records.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Offered:
     """A tool that the model was offered."""
 

@@ -45,7 +45,7 @@ def graph_above() -> Any:
     for _ in range(8):
         if frame is None or main is None:
             break
-        if frame.f_globals is main.__dict__:
+        if frame.f_globals.get("__name__") == main.__name__:  # or a copy: see engine/lean.py
             graph = frame.f_locals.get("self")
             if isinstance(graph, main.Pregel):
                 return graph

@@ -279,16 +279,23 @@ class Worker:
         return await self._hand_in(lambda: work(*args, **kwargs), long=True)
 
     async def _hand_in(self, work: Callable[[], T], *, long: bool) -> T:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.give(work, future, long=long)
+        return await future
+
+    def give(self, work: Callable[[], T], future: asyncio.Future[T], *, long: bool = False) -> None:
+        """Hand in work whose result settles a future of the running loop.
+
+        Raises:
+            StorageError: The worker was closed.
+        """
         with self._lock:
             if self._closed:
                 raise StorageError("the store is closed; open it again")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="wick-store", daemon=True)
                 self._thread.start()
-            self._jobs.put(_Job(work, loop, future, long))
-        return await future
+            self._jobs.put(_Job(work, future.get_loop(), future, long))
 
     def close(self) -> None:
         """Finish all jobs, then end the thread."""

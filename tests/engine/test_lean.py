@@ -1,0 +1,220 @@
+"""The shorter loop does what LangGraph's does, and serves only what it was compared with."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langgraph.graph import END, START, StateGraph
+from langgraph.pregel import main as pregel
+from langgraph.runtime import RunControl
+from langgraph.types import RetryPolicy
+
+from tests.engine.lean_cases import Ear, World, case_of, killed_case, seen
+from tests.engine.support import Door, add, agent_of
+from tests.support import forked
+from tests.support.often import often
+from wick_graph import Agent, SqlSaver
+from wick_graph.core.state import AgentState
+from wick_graph.engine import pinned
+from wick_graph.testing import call, calls
+
+Served = Callable[[], int]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+    """Count the steps that the shorter loop has prepared."""
+    agent_of("warm")[0].invoke("?")  # loads the module
+    loop, count = pinned._found["lean"].LeanLoop, [0]
+    original = loop._next_tasks
+
+    def counting(self: Any) -> Any:
+        made = original(self)
+        count[0] += made is not None
+        return made
+
+    monkeypatch.setattr(loop, "_next_tasks", counting)
+    return lambda: count[0]
+
+
+# --- Both ways.
+
+
+@settings(max_examples=often(600), deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_both_loops_do_the_same(chance: Random) -> None:
+    case = case_of(chance)
+    assert seen(case, lean=True) == seen(case, lean=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+def test_both_loops_do_the_same_ten_thousand_times() -> None:
+    for seed in range(10_000):
+        case = case_of(Random(seed))
+        assert seen(case, lean=True) == seen(case, lean=False), (seed, case)
+
+
+def die_and_go_on(seed: int, folder: Path, lean: str, state: str) -> Any:
+    """Return how the first process ended, and what the second one saw."""
+    url = f"sqlite:///{folder}/{seed}-{lean}-{state}.db"
+    args = [sys.executable, "-m", "tests.engine.lean_cases", str(seed), url, lean, state]
+    ended = forked.run(args, capture_output=True, timeout=60)
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+    flushed = state == "flushed"
+    rest = seen(
+        killed_case(seed), lean=lean == "on", url=url, turns=slice(1, None), flushed=flushed
+    )
+    return ended.returncode, rest
+
+
+@pytest.mark.parametrize("state", ["flushed", "waiting"])
+@pytest.mark.parametrize(
+    "seed", [1, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 200))]
+)
+def test_a_killed_process_leaves_the_same(seed: int, state: str, tmp_path: Path) -> None:
+    assert die_and_go_on(seed, tmp_path, "on", state) == die_and_go_on(seed, tmp_path, "off", state)
+
+
+def test_tools_of_one_reply_run_at_the_same_time(served: Served) -> None:
+    gate: list[asyncio.Event] = []
+
+    async def meet(n: int) -> str:
+        """Wait until two have come."""
+        gate.append(asyncio.Event())
+        if len(gate) == 2:
+            for event in gate:
+                event.set()
+        await gate[n].wait()
+        return "met"
+
+    agent, _ = agent_of(calls(("meet", {"n": 0}), ("meet", {"n": 1})), "done", tools=[meet])
+    assert asyncio.run(agent.ainvoke("?")).text == "done"
+    assert served() > 0
+
+
+# --- What is served, and what is not.
+
+
+def test_a_turn_is_served(door: Door, served: Served) -> None:
+    agent, _ = agent_of(call("add", a=1, b=2), "3")
+    assert door(agent, "?").text == "3"
+    assert served() == 7  # six steps, and the end
+
+
+def test_a_handler_gets_the_whole_way(door: Door, served: Served) -> None:
+    agent, _ = agent_of(call("add", a=1, b=2), "3")
+    ear = Ear(World(case_of(Random(0)), flushed=False))
+    assert door(agent, "?", config={"callbacks": [ear]}).text == "3"
+    assert served() == 0
+    assert "chain ends" in ear.world.notes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"interrupt_before": ["tools"]},
+        {"interrupt_after": "*"},
+        {"durability": "async"},
+        {"durability": "exit"},
+        {"stream_mode": "debug"},
+        {"stream_mode": ["values", "tasks"]},
+        {"stream_mode": "messages"},
+        {"print_mode": "values"},
+        {"subgraphs": True},
+        {"something_new": 1},
+    ],
+    ids=str,
+)
+def test_what_is_not_compared_is_not_served(options: dict[str, Any]) -> None:
+    graph: Any = agent_of("3")[0].graph
+    assert pinned.lean_for(graph, {}, {}) is not None
+    assert pinned.lean_for(graph, {}, options) is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"durability": "sync"}, {"stream_mode": "custom"}, {"control": RunControl()}]
+)
+def test_what_is_compared_is_served(options: dict[str, Any]) -> None:
+    assert pinned.lean_for(agent_of("3")[0].graph, {}, options) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("retry_policy", (RetryPolicy(),)),
+        ("step_timeout", 1.0),
+        ("interrupt_before_nodes", ["tools"]),
+        ("cache", object()),
+    ],
+)
+def test_a_graph_with_extras_is_not_served(name: str, value: Any) -> None:
+    graph: Any = agent_of("3")[0].graph.copy()
+    setattr(graph, name, value)
+    assert pinned.lean_for(graph, {}, {}) is None
+
+
+def test_a_reserved_key_is_not_served() -> None:
+    graph: Any = agent_of("3")[0].graph
+    config = {"configurable": {"__pregel_runner_submit": print}}
+    assert pinned.lean_for(graph, config, {}) is None
+
+
+def test_an_agent_in_another_graph_is_not_served(served: Served) -> None:
+    outer: Any = StateGraph(AgentState)
+    outer.add_node("agent", agent_of(call("add", a=1, b=2), "3")[0].graph)
+    outer.add_edge(START, "agent")
+    outer.add_edge("agent", END)
+    made = outer.compile().invoke({"messages": [("user", "?")]})
+    assert made["messages"][-1].text == "3"
+    assert served() == 0
+
+
+@pytest.mark.parametrize("where", ["release", "source", "function"])
+def test_another_langgraph_runs_its_own_loop(
+    where: str, door: Door, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinned, "_found", {} if where != "function" else dict(pinned._found))
+    if where == "release":
+        monkeypatch.setattr(pinned, "RELEASE", "1.2.23")
+    elif where == "source":
+        monkeypatch.setitem(pinned.SOURCES, "langgraph.pregel._loop", "0" * 16)
+    else:
+        own = pregel._output
+        monkeypatch.setattr(pregel, "_output", lambda *args, **kwargs: own(*args, **kwargs))
+    agent, _ = agent_of(call("add", a=1, b=2), "3")
+    assert door(agent, "?").text == "3"
+    assert served() == 0
+
+
+def test_nothing_of_langgraph_is_replaced(served: Served) -> None:
+    assert pinned.is_known()
+    assert pinned.in_use() == pinned._found["in_use"]
+
+
+def test_a_saver_with_its_own_put_is_asked(door: Door, tmp_path: Path, served: Served) -> None:
+    class Counting(SqlSaver):
+        puts = 0
+
+        def put(self, *args: Any, **kwargs: Any) -> Any:
+            self.puts += 1
+            return super().put(*args, **kwargs)
+
+        async def aput(self, *args: Any, **kwargs: Any) -> Any:
+            self.puts += 1
+            return await super().aput(*args, **kwargs)
+
+    with Counting.from_url(f"sqlite:///{tmp_path}/s.db") as saver:
+        agent = Agent(model=agent_of(call("add", a=1, b=2), "3")[1], tools=[add], store=saver)
+        assert door(agent, "?").text == "3"
+        assert saver.puts == 8
+    assert served() == 7

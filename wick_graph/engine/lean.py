@@ -1,0 +1,546 @@
+"""LangGraph's loop, served shorter where an agent's topology is known.
+
+The loop stays LangGraph's: `stream`, `astream`, `tick`, `after_tick`, the runner and the tail of
+each step are its own functions, bound here to other names for a few that they call. What is other:
+
+- the tasks of a step are made without merging configs, and with one child callback manager;
+- a step's writes are applied, and the state is read for the route, without asking each channel;
+- a task is run without three copies of its config and of its runtime;
+- the saver is called directly, without a task or a thread for what it defers;
+- an empty queue of chunks is not asked.
+
+Nothing of LangGraph is patched, and only `AgentGraph` uses `stream` and `astream`, for the runs
+that `pinned` names. A step that is not known here takes LangGraph's own functions. Only `pinned`
+imports this module: another release may lack what it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from types import FunctionType
+from typing import Any, Final
+
+from langchain_core.runnables import Runnable
+from langgraph._internal import _config
+from langgraph._internal import _constants as key
+from langgraph._internal._typing import EMPTY_SEQ
+from langgraph.channels import BinaryOperatorAggregate, LastValue
+from langgraph.checkpoint.base import writes_sort_key
+from langgraph.pregel import _algo, _executor, _loop, _retry, _runner, main
+from langgraph.runtime import ExecutionInfo, Runtime
+from langgraph.types import PregelExecutableTask, Send
+
+from wick_graph.engine.channels import FastReducerChannel
+from wick_graph.langgraph_config import CONFIGURABLE
+from wick_graph.store import SqlSaver
+
+# --- LangGraph's functions, bound to other names.
+
+
+def bound(function: Any, **names: Any) -> Any:
+    """Return a copy of a function that finds these globals in place of its module's."""
+    made = FunctionType(
+        function.__code__.replace(),
+        {**function.__globals__, **names},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__ = function.__qualname__
+    return made
+
+
+# --- A step's writes, and the state that the route reads.
+#
+# A channel with a reducer, or with the last value, does nothing when a step passes without a write.
+
+_PASSIVE: Final = frozenset({LastValue, BinaryOperatorAggregate, FastReducerChannel})
+
+_CONTROL: Final = frozenset(
+    {
+        key.NO_WRITES,
+        key.PUSH,
+        key.RESUME,
+        key.INTERRUPT,
+        key.RETURN,
+        key.ERROR,
+        key.ERROR_SOURCE_NODE,
+    }
+)
+
+
+def apply_writes(
+    checkpoint: Any,
+    channels: Mapping[str, Any],
+    tasks: Iterable[Any],
+    get_next_version: Any,
+    trigger_to_nodes: Mapping[str, Sequence[str]],
+) -> set[str]:
+    """Apply the writes of a step's tasks, as LangGraph does; return the updated channels."""
+    done = list(tasks)
+    written = _written(done)
+    if not channels.keys() >= written.keys():
+        return _algo.apply_writes(checkpoint, channels, done, get_next_version, trigger_to_nodes)
+    versions, updated = checkpoint["channel_versions"], set()
+    read = _note_seen(checkpoint["versions_seen"], versions, channels, done)
+    version = get_next_version(max(versions.values(), default=None), None)
+
+    def note(name: str, *, changed: bool, available: bool = True) -> None:
+        if changed:
+            versions[name] = version
+            if available and channels[name].is_available():
+                updated.add(name)
+
+    for name in read:
+        note(name, changed=channels[name].consume(), available=False)
+    for name, values in written.items():
+        note(name, changed=channels[name].update(values))
+    active = _active(channels) if any(task.triggers for task in done) else ()
+    for name in active:
+        if name not in updated and channels[name].is_available():
+            note(name, changed=channels[name].update(EMPTY_SEQ))
+    for name in active if updated.isdisjoint(trigger_to_nodes) else ():
+        note(name, changed=channels[name].finish())
+    return updated
+
+
+def _active(channels: Mapping[str, Any]) -> Sequence[str]:
+    return [name for name, channel in channels.items() if type(channel) not in _PASSIVE]
+
+
+def _written(tasks: list[Any]) -> dict[str, list[Any]]:
+    """Sort tasks by their path, and group what they wrote by channel."""
+    written: dict[str, list[Any]] = {}
+    if len(tasks) > 1:
+        tasks.sort(key=lambda task: writes_sort_key(_algo.task_path_str(task.path)))
+    for task in tasks:
+        for name, value in task.writes:
+            if name not in _CONTROL:
+                written.setdefault(name, []).append(value)
+    return written
+
+
+def _note_seen(
+    all_seen: Any, versions: Any, channels: Mapping[str, Any], tasks: list[Any]
+) -> set[str]:
+    """Note the versions that triggered tasks; return the channels that did."""
+    read = set()
+    for task in tasks:
+        seen = all_seen.setdefault(task.name, {})
+        for name in task.triggers:
+            if name in versions:
+                seen[name] = versions[name]
+            if name not in key.RESERVED and name in channels:
+                read.add(name)
+    return read
+
+
+def local_read(
+    scratchpad: Any,
+    channels: Mapping[str, Any],
+    managed: Any,
+    task: Any,
+    select: Any,
+    fresh: bool = False,
+) -> Any:
+    """Read the state with a task's own writes, as LangGraph does; copy only what changes."""
+    if not fresh or isinstance(select, str) or any(name not in channels for name in select):
+        return _algo.local_read(scratchpad, channels, managed, task, select, fresh)
+    written: dict[str, list[Any]] = {}
+    for name, value in task.writes:
+        if name in select:
+            written.setdefault(name, []).append(value)
+    values = {}
+    for name in select:
+        channel = channels[name]
+        if name in written or type(channel) not in _PASSIVE:
+            channel = channel.copy()
+            channel.update(written.get(name, []))
+        if channel.is_available():
+            values[name] = channel.get()
+    return values
+
+
+# --- The tasks of a step.
+
+
+_AROUND: Final = (
+    key.CONFIG_KEY_CHECKPOINT_NS,
+    key.CONFIG_KEY_SCRATCHPAD,
+    key.CONFIG_KEY_RESUME_MAP,
+)
+
+
+class LeanTask(PregelExecutableTask):
+    """A task whose runtime gets its execution info when it is run."""
+
+    __slots__ = ()
+
+
+class LeanLoop:
+    """The parts of LangGraph's loop that are served here; mixed into its two loops."""
+
+    _merged: tuple[Any, Any] | None = None
+    _child: tuple[Any, Any] | None = None
+
+    after_tick = bound(_loop.PregelLoop.after_tick, apply_writes=apply_writes)
+
+    def _prepare_tasks_and_emit_checkpoint(self) -> None:
+        """Make the next step's tasks; by LangGraph's way if anything is not known here."""
+        made = self._next_tasks()
+        if made is None:
+            super()._prepare_tasks_and_emit_checkpoint()  # type: ignore[misc]  # LangGraph's loop
+        else:
+            self.tasks = {task.id: task for task in made}
+
+    def _next_tasks(self: Any) -> list[PregelExecutableTask] | None:
+        """Make the tasks that are sent and the one that an edge triggers; None if unsure."""
+        updated, sends, step = self.updated_channels or (), self.channels[key.TASKS], str(self.step)
+        names = {name for channel in updated for name in self.trigger_to_nodes.get(channel, ())}
+        if not updated or len(names) > 1 or "__start__" in names or not self._is_clear():
+            return None
+        begun = binascii.unhexlify(self.checkpoint["id"].replace("-", ""))
+        made: list[PregelExecutableTask] = []
+        for at, sent in enumerate(sends.get() if sends.is_available() else ()):
+            if not isinstance(sent, Send) or sent.node not in self.nodes or sent.timeout:
+                return None
+            task_id = _algo._xxhash_str(begun, sent.node, step, sent.node, key.PUSH, str(at))
+            path = key.PUSH, at, False
+            made.append(self._task(sent.node, task_id, path, _algo.PUSH_TRIGGER, sent.arg))
+        for name in names:
+            triggers = tuple(sorted(self.nodes[name].triggers))
+            if self._is_due(name):
+                task_id = _algo._xxhash_str(begun, name, step, name, key.PULL, *triggers)
+                made.append(self._task(name, task_id, (key.PULL, name), triggers))
+        return made
+
+    def _is_due(self: Any, name: str) -> bool:
+        checkpoint = self.checkpoint
+        null: Any = _algo.checkpoint_null_version(checkpoint)
+        seen, versions = checkpoint["versions_seen"].get(name), checkpoint["channel_versions"]
+        return _algo._triggers(self.channels, versions, seen, null, self.nodes[name])
+
+    def _is_clear(self: Any) -> bool:
+        """Return whether nobody listens, nothing is left over, and no graph is around this one."""
+        manager, checkpoint = self.manager, self.checkpoint
+        if self.checkpoint_pending_writes or manager is None or checkpoint["v"] <= 1:
+            return False
+        if manager.handlers or manager.inheritable_handlers or self.config.get("run_id"):
+            return False
+        conf = self.config[CONFIGURABLE]
+        runtime = conf.get(key.CONFIG_KEY_RUNTIME)
+        if any(conf.get(name) for name in _AROUND) or checkpoint["channel_values"].get(
+            key.PREVIOUS
+        ):
+            return False
+        return type(runtime) is Runtime and runtime.store is self.store and runtime.previous is None
+
+    def _task(
+        self: Any, name: str, task_id: str, path: Any, triggers: tuple[str, ...], *sent: Any
+    ) -> PregelExecutableTask:
+        node, step = self.nodes[name], self.step
+        ns = f"{name}:{task_id}"
+        pad = _algo._scratchpad(
+            None, self.checkpoint_pending_writes, task_id, ns, None, step, self.stop
+        )
+        (given,) = sent or (self._state(node, pad),)
+        writes: deque[tuple[str, Any]] = deque()
+        rest, said, deep = self._base()
+        conf = self.config[CONFIGURABLE]
+        own = {
+            "langgraph_step": step,
+            "langgraph_node": name,
+            "langgraph_triggers": triggers,
+            "langgraph_path": path,
+            "langgraph_checkpoint_ns": ns,
+            **(node.metadata or {}),
+        }
+        config: Any = {
+            **rest,
+            "metadata": _config._merge_metadata(said, own) if deep else {**said, **own},
+            "callbacks": self._callbacks(f"graph:step:{step}"),
+            CONFIGURABLE: {
+                **conf,
+                key.CONFIG_KEY_TASK_ID: task_id,
+                key.CONFIG_KEY_SEND: writes.extend,
+                key.CONFIG_KEY_READ: partial(
+                    local_read,
+                    pad,
+                    self.channels,
+                    self.managed,
+                    _algo.PregelTaskWrites(path, name, writes, triggers),
+                ),
+                key.CONFIG_KEY_CHECKPOINTER: self.checkpointer
+                or conf.get(key.CONFIG_KEY_CHECKPOINTER),
+                key.CONFIG_KEY_CHECKPOINT_MAP: {
+                    **conf.get(key.CONFIG_KEY_CHECKPOINT_MAP, {}),
+                    "": self.checkpoint["id"],
+                },
+                key.CONFIG_KEY_CHECKPOINT_ID: None,
+                key.CONFIG_KEY_CHECKPOINT_NS: ns,
+                key.CONFIG_KEY_SCRATCHPAD: pad,
+            },
+            "run_name": name,
+        }
+        return LeanTask(
+            name,
+            given,
+            node.node,
+            writes,
+            config,
+            triggers,
+            node.retry_policy or self.retry_policy,
+            None,
+            task_id,
+            path,
+            writers=node.flat_writers,
+            subgraphs=node.subgraphs,
+        )
+
+    def _state(self: Any, node: Any, pad: Any) -> Any:
+        """Return the state, which is the input of a node that an edge triggers."""
+        return _algo._proc_input(
+            node, self.managed, self.channels, for_execution=True, scratchpad=pad, input_cache=None
+        )
+
+    def _base(self: Any) -> tuple[dict[str, Any], dict[str, Any], bool]:
+        """Return the run's config as LangGraph merges it, and its metadata; whether it is deep."""
+        config = self.config
+        if self._merged is None or self._merged[0] is not config:
+            merged: Any = _config.merge_configs(config)
+            rest = {**merged, "metadata": None, "callbacks": None}
+            rest.pop("run_name", None)
+            said = merged.get("metadata") or {}
+            deep = any(isinstance(value, Mapping) for value in said.values())
+            self._merged = config, (rest, said, deep)
+        return self._merged[1]  # type: ignore[no-any-return]  # made above
+
+    def _callbacks(self: Any, tag: str) -> Any:
+        """Return a child callback manager: LangChain's, made once and copied."""
+        if self._child is None or self._child[0] is not self.manager:
+            self._child = self.manager, self.manager.get_child()
+        child = self._child[1]
+        made = object.__new__(type(child))
+        made.__dict__ = {name: _copied(value) for name, value in vars(child).items()}
+        made.add_tags([tag], inherit=False)
+        return made
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if type(value) in (list, dict) else value
+
+
+# --- A task's run.
+
+
+class _Raises(Runnable[Any, Any]):
+    """The rest of a node that has raised, for LangGraph to treat: its writes, and its error."""
+
+    def __init__(self, task: PregelExecutableTask, error: BaseException) -> None:
+        self.writes, self.kept, self.error = task.writes, list(task.writes), error
+
+    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """Raise again."""
+        self.writes.extend(self.kept)
+        raise self.error
+
+    async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """Raise again."""
+        self.invoke(input, config)
+
+
+def _begin(task: PregelExecutableTask, given: dict[str, Any] | None) -> Any:
+    """Complete a task's config, and return it."""
+    config: Any = task.config
+    conf = config[CONFIGURABLE]
+    run: Runtime[Any] = conf[key.CONFIG_KEY_RUNTIME]
+    info = ExecutionInfo(
+        conf[key.CONFIG_KEY_CHECKPOINT_MAP][""],
+        conf[key.CONFIG_KEY_CHECKPOINT_NS],
+        task.id,
+        conf.get(key.CONFIG_KEY_THREAD_ID),
+        None,
+        1,
+        time.time(),
+    )
+    conf[key.CONFIG_KEY_RUNTIME] = Runtime(
+        context=run.context,
+        store=run.store,
+        stream_writer=run.stream_writer,
+        heartbeat=run.heartbeat,
+        previous=run.previous,
+        execution_info=info,
+        server_info=run.server_info,
+        control=run.control,
+    )
+    conf.update(given or {})
+    task.writes.clear()
+    return config
+
+
+def run_with_retry(
+    task: PregelExecutableTask, retry_policy: Any, configurable: dict[str, Any] | None = None
+) -> Any:
+    """Run a task once; LangGraph treats its errors."""
+    if type(task) is not LeanTask or retry_policy:
+        return _retry.run_with_retry(task, retry_policy, configurable)
+    config = _begin(task, configurable)
+    try:
+        return task.proc.invoke(task.input, config)
+    except BaseException as error:
+        again = replace(task, proc=_Raises(task, error))
+        return _retry.run_with_retry(again, retry_policy, configurable)
+
+
+async def arun_with_retry(
+    task: PregelExecutableTask,
+    retry_policy: Any,
+    stream: bool = False,
+    configurable: dict[str, Any] | None = None,
+) -> Any:
+    """Run a task once; LangGraph treats its errors."""
+    if type(task) is not LeanTask or retry_policy or stream:
+        return await _retry.arun_with_retry(task, retry_policy, stream, configurable)
+    config = _begin(task, configurable)
+    try:
+        return await task.proc.ainvoke(task.input, config)
+    except BaseException as error:
+        again = replace(task, proc=_Raises(task, error))
+        return await _retry.arun_with_retry(again, retry_policy, stream, configurable)
+
+
+class LeanRunner(_runner.PregelRunner):
+    """LangGraph's runner, with the two functions above."""
+
+    tick = bound(_runner.PregelRunner.tick, run_with_retry=run_with_retry)
+    atick = bound(_runner.PregelRunner.atick, arun_with_retry=arun_with_retry)
+
+
+# --- The saver, called directly.
+#
+# A save that is deferred takes no time. LangGraph gives each to a task or a thread all the same.
+
+Now = Callable[[], None]
+
+
+def _deferring(fn: Any, args: tuple[Any, ...]) -> tuple[SqlSaver, Callable[[], Now | None]] | None:
+    """Return the saver and the save that LangGraph submits; None if it must be submitted."""
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, SqlSaver):
+        is_own = _is_own(fn, "put_writes") or _is_own(fn, "aput_writes")
+        return (owner, lambda: owner.defer_writes(*args)) if is_own else None
+    if getattr(fn, "__name__", "") != "_checkpointer_put_after_previous":
+        return None
+    assert owner is not None
+    saver, (before, others, *rest) = owner.checkpointer, args
+    if not (isinstance(saver, SqlSaver) and _is_own(saver.put, "put")):
+        return None
+    if not _is_own(saver.aput, "aput") or others or not (before is None or _has_worked(before)):
+        return None
+    return saver, lambda: saver.defer_checkpoint(*rest)
+
+
+def _is_own(method: Any, name: str) -> bool:
+    """Return whether a saver's method is our store's, neither overridden nor replaced."""
+    code = getattr(method, "__code__", None)  # a bound method gives its function's
+    return code is not None and (code.co_filename, code.co_name) == (_SAVER, name)
+
+
+def _has_worked(future: Any) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+_SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
+
+
+class AsyncExecutor(_executor.AsyncBackgroundExecutor):
+    """LangGraph's executor, which calls the saver in a callback of the loop."""
+
+    def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
+        """Submit a call; a save begins when a task would."""
+        found = _deferring(fn, args)
+        if found is None or asyncio._get_running_loop() is not self.loop:
+            return super().submit(fn, *args, **options)
+        future = self.loop.create_future()
+        self.tasks[future] = (False, True)
+        future.add_done_callback(self.done)
+        self.loop.call_soon(_save, future, *found)
+        return future
+
+
+def _save(future: asyncio.Future[None], saver: SqlSaver, defer: Callable[[], Now | None]) -> None:
+    if future.done():  # cancelled before it began, as LangGraph's task would be
+        return
+    try:
+        now = defer()
+        if now is None:
+            future.set_result(None)
+        else:
+            saver.save(now, future)
+    except Exception as error:
+        future.set_exception(error)
+
+
+class SyncExecutor(_executor.BackgroundExecutor):
+    """LangGraph's executor, which defers in the caller's thread what may be deferred."""
+
+    def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
+        """Submit a call; a save that is deferred is done at once."""
+        found = _deferring(fn, args)
+        if found is None:
+            return super().submit(fn, *args, **options)
+        future: Future[None] = Future()
+        try:
+            now = found[1]()
+        except Exception as error:
+            self.tasks[future] = (False, True)
+            future.set_exception(error)
+            return future
+        if now is not None:
+            return super().submit(now)
+        future.set_result(None)
+        return future
+
+
+class SyncLoop(LeanLoop, _loop.SyncPregelLoop):
+    """LangGraph's loop for `stream`."""
+
+    __enter__ = bound(_loop.SyncPregelLoop.__enter__, BackgroundExecutor=SyncExecutor)
+
+
+class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop):
+    """LangGraph's loop for `astream`."""
+
+    __aenter__ = bound(_loop.AsyncPregelLoop.__aenter__, AsyncBackgroundExecutor=AsyncExecutor)
+
+
+# --- LangGraph's `stream` and `astream` with these parts.
+
+
+def _output(
+    stream_mode: Any, print_mode: Any, subgraphs: Any, getter: Any, *rest: Any
+) -> Iterator[Any] | tuple[()]:
+    """Yield the chunks that wait; do not ask an empty queue."""
+    if not getter.__self__._queue:
+        return ()
+    return main._output(stream_mode, print_mode, subgraphs, getter, *rest)
+
+
+_PARTS: Final[dict[str, Any]] = {
+    "SyncPregelLoop": SyncLoop,
+    "AsyncPregelLoop": AsyncLoop,
+    "PregelRunner": LeanRunner,
+    "_output": _output,
+}
+
+stream: Final[Callable[..., Iterator[Any]]] = bound(main.Pregel.stream, **_PARTS)
+
+astream: Final[Callable[..., Any]] = bound(main.Pregel.astream, **_PARTS)

@@ -1,0 +1,153 @@
+"""Which runs the shorter loop of `lean` serves: an agent's, on the LangGraph that it was made for.
+
+On another release, for other source, or if somebody has replaced a function of LangGraph, its own
+loop runs. So it does for whatever `lean` was not compared with: breakpoints, other stream modes and
+durability modes, retries, caches, time limits of steps, and graphs that are part of another graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module, metadata
+from operator import attrgetter
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Final
+
+from wick_graph.langgraph_config import (
+    CHECKPOINTER,
+    CONFIGURABLE,
+    DURABILITY,
+    PREGEL,
+    RUNTIME,
+)
+
+RELEASE: Final = "1.2.22"
+"""The release of LangGraph that `lean` is for."""
+
+SOURCES: Final = {
+    "langgraph._internal._config": "d5e211ccdf2da684",
+    "langgraph.pregel._algo": "240ffc72f9d1300c",
+    "langgraph.pregel._checkpoint": "827270b7a6c97bc1",
+    "langgraph.pregel._executor": "69e6c0be87ea0450",
+    "langgraph.pregel._io": "c0354b6487349ac2",
+    "langgraph.pregel._loop": "eafbba2ec5f92456",
+    "langgraph.pregel._retry": "e9d635fda3a3411d",
+    "langgraph.pregel._runner": "002d8e07a54a8146",
+    "langgraph.pregel.main": "cf488a40acb87a0f",
+    "langgraph.runtime": "e2c527f843a5c019",
+}
+"""Hash of each module with a function that `lean` calls, binds or serves itself."""
+
+_USED: Final = {
+    "main": (
+        *("Pregel.stream", "Pregel.astream", "PregelRunner", "_output"),
+        *("SyncPregelLoop", "AsyncPregelLoop"),
+    ),
+    "_loop": (
+        *("PregelLoop.tick", "PregelLoop.after_tick", "PregelLoop.put_writes"),
+        *("PregelLoop._put_checkpoint", "PregelLoop._prepare_tasks_and_emit_checkpoint"),
+        *("SyncPregelLoop.__enter__", "AsyncPregelLoop.__aenter__"),
+        "SyncPregelLoop._checkpointer_put_after_previous",
+        "AsyncPregelLoop._checkpointer_put_after_previous",
+        *("prepare_next_tasks", "apply_writes", "BackgroundExecutor", "AsyncBackgroundExecutor"),
+    ),
+    "_algo": ("prepare_single_task", "prepare_push_task_send", "local_read", "apply_writes"),
+    "_runner": (
+        *("PregelRunner.tick", "PregelRunner.atick", "PregelRunner.commit"),
+        *("run_with_retry", "arun_with_retry"),
+    ),
+}
+"""What must be LangGraph's own: none of these may be patched."""
+
+switch: Final = {"lean": True}
+"""Off, LangGraph's own loop runs: to measure, and to compare both."""
+
+_MODES: Final = frozenset({"values", "updates", "custom"})
+
+_NAMED: Final = frozenset({"stream_mode", "output_keys", "context", "control", "version"})
+"""Options that the parts of `lean` never see."""
+
+_RESERVED: Final = frozenset({CHECKPOINTER, RUNTIME, DURABILITY})
+
+_OF_GRAPH: Final = (
+    *("cache", "cache_policy", "debug", "interrupt_after_nodes", "interrupt_before_nodes"),
+    *("node_error_handler_map", "retry_policy", "step_timeout", "stream_eager"),
+)
+
+_OF_NODE: Final = ("cache_policy", "mapper", "retry_policy", "subgraphs", "tags", "timeout")
+
+_NODES: Final = ("__start__", "before_agent", "modify_request", "model", "tools")
+
+_found: dict[str, Any] = {}
+
+
+def lean_for(graph: Any, config: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """Return the module `lean` if it serves this run of an agent's graph; else None."""
+    if not switch["lean"]:
+        return None
+    if "lean" not in _found:
+        known = is_known()
+        _found["lean"] = import_module("wick_graph.engine.lean") if known else None
+        _found["in_use"] = in_use()
+    lean = _found["lean"]
+    if lean is None or in_use() != _found["in_use"]:
+        return None
+    return lean if _is_plain(graph) and _asks_nothing_else(graph, config, options) else None
+
+
+def is_known() -> bool:
+    """Return whether LangGraph is the release that `lean` is for, with nothing replaced in it."""
+    try:
+        if metadata.version("langgraph") != RELEASE:
+            return False
+        files = {name: str(sys.modules[name].__file__) for name in SOURCES}
+        if any(digest(files[name]) != known for name, known in SOURCES.items()):
+            return False
+    except (OSError, KeyError, metadata.PackageNotFoundError):
+        return False
+    own = set(map(os.path.realpath, files.values()))
+    return all(
+        type(one) is FunctionType and os.path.realpath(one.__code__.co_filename) in own
+        for one in in_use()
+        if not isinstance(one, type)
+    )
+
+
+def digest(file: str) -> str:
+    """Return the hash of a source file."""
+    return hashlib.blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()
+
+
+def in_use() -> list[Any]:
+    """Return the functions and classes of LangGraph that `lean` binds or serves, as they are."""
+    found: list[Any] = []
+    for module, names in _USED.items():
+        owner = sys.modules[f"langgraph.pregel.{module}"]
+        found += [attrgetter(name)(owner) for name in names]
+    return found
+
+
+def _is_plain(graph: Any) -> bool:
+    """Return whether a graph has an agent's nodes and none of LangGraph's extras."""
+    nodes = graph.nodes
+    if tuple(nodes) != _NODES or any(getattr(graph, name) for name in _OF_GRAPH):
+        return False
+    return not any(getattr(nodes[node], name) for node in _NODES[1:] for name in _OF_NODE)
+
+
+def _asks_nothing_else(graph: Any, config: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Return whether all that a run asks LangGraph for is known."""
+    for name, value in options.items():
+        if value and name not in _NAMED and (name, value) != ("durability", "sync"):
+            return False
+    mode = options.get("stream_mode") or graph.stream_mode
+    if not _MODES.issuperset((mode,) if isinstance(mode, str) else mode):
+        return False
+    named = {**((graph.config or {}).get(CONFIGURABLE) or {}), **(config.get(CONFIGURABLE) or {})}
+    if named.get(DURABILITY, "sync") != "sync":
+        return False
+    return all(key in _RESERVED for key in named if key.startswith(PREGEL))
