@@ -31,7 +31,9 @@ def any_message(chance: random.Random, number: int, records: bool) -> BaseMessag
     if kind < 7:
         return ToolMessage("done", tool_call_id=call_id, name="f", id=f"m{number}")
     notes = {"metadata": {"tool_call_id": call_id}}
-    return ChatMessage("failed", role="error", name="y", additional_kwargs=notes, id=f"m{number}")
+    return ChatMessage(
+        content="failed", role="error", name="y", additional_kwargs=notes, id=f"m{number}"
+    )
 
 
 @pytest.mark.parametrize("records", [False, True])
