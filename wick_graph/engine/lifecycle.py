@@ -540,8 +540,6 @@ async def close_run(call: RunCall, bridge: Bridge, error: BaseException | None) 
     status = thread_status(call, error)
     # A run that ended by itself clears its charges; a cancelled one proves nothing.
     charges = lease.charges if call.poisoned or run.stopped == "cancelled" else 0
-    if run.caches is not None:
-        run.caches.leave(run)
     threads.note_end(lease, **status)
     if (refused := await give_back(leases, lease, charges, bridge)) is not None:
         run.stopped = "failed"
@@ -550,6 +548,8 @@ async def close_run(call: RunCall, bridge: Bridge, error: BaseException | None) 
         with suppress(StorageError):
             await give_back(leases, lease, charges, bridge)
         raise refused
+    if run.caches is not None:  # the journal is written, and needs them no more
+        run.caches.leave(run)
     if (first := late or cut) is not None:
         raise first
 
