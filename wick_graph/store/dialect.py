@@ -26,7 +26,7 @@ _SQLITE: Final = sqlite.dialect(paramstyle="qmark")
 
 
 class Prepared:
-    """A statement whose parameters have an order; it is made and compiled at its first use."""
+    """A statement with an order of its parameters; made and compiled at its first use."""
 
     __slots__ = ("_make", "_text", "order")
 
