@@ -532,7 +532,7 @@ def test_a_setting_sets_the_clock_of_every_process(url: str) -> None:
 # --- schema 1 -------------------------------------------------------------------------------------
 
 BACK_TO_SCHEMA_4 = (
-    *("DROP INDEX threads_agent", "DROP INDEX threads_status", "DROP INDEX threads_expiry"),
+    *("DROP INDEX threads_recent", "DROP INDEX threads_expiry"),
     "CREATE INDEX threads_expiry ON threads (expires_at)",
     "UPDATE wick_meta SET version = 4",
 )

@@ -399,11 +399,10 @@ def to_schema_4(db: Database) -> None:
 
 
 def to_schema_5(db: Database) -> None:
-    """Add the indexes of lists of threads; let the one of expired threads begin with the tenant."""
+    """Add the index of lists of threads; let the one of expired threads begin with the tenant."""
     db.execute("DROP INDEX threads_expiry")
     db.execute("CREATE INDEX threads_expiry ON threads (tenant, expires_at)")
-    db.execute("CREATE INDEX threads_status ON threads (tenant, status, last_access, id)")
-    db.execute("CREATE INDEX threads_agent ON threads (tenant, agent, status, last_access, id)")
+    db.execute("CREATE INDEX threads_recent ON threads (tenant, last_access, id)")
 
 
 def _add_checksums(db: Database, table: str, columns: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, Self, get_args
 
-from sqlalchemy import and_, bindparam, delete, desc, literal_column, or_, select, union_all, update
+from sqlalchemy import and_, bindparam, delete, literal_column, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
@@ -239,14 +239,12 @@ class Threads:
     ) -> builtins.list[ThreadInfo]:
         """Return threads, the most recently used first; `before` continues after a page."""
         until = math.inf if before is None else before.timestamp()
-        asked = {} if agent is None else {"agent": text_bytes(agent)}
-        each = get_args(ThreadStatus) if status is None else (status,)
-        values = [
-            value for one in each for value in (self._core.tenant, one, until, *asked.values())
-        ]
+        asked = {"agent": None if agent is None else text_bytes(agent), "status": status}
+        given = {name: value for name, value in asked.items() if value is not None}
+        values = (self._core.tenant, until, *given.values(), limit)
         with self._core.reading() as db:
-            rows = db.execute(_listed(len(each), *asked), (*values, limit)).fetchall()
-        return [self._row_info(row[:-1]) for row in rows]
+            rows = db.execute(_listed(*given), values).fetchall()
+        return [self._row_info(row) for row in rows]
 
     def ids_from(self, start: str, limit: int = 10) -> builtins.list[str]:
         """Return the ids that begin with a text, in order."""
@@ -576,23 +574,13 @@ class Threads:
 
 
 @cache
-def _listed(statuses: int, *filters: str) -> Prepared:
-    """Return the statement of a list; for each status it takes the filters, and then a limit.
-
-    A range of an index for each status, merged, is in the order of the list: no row is sorted.
-    """
-    own, parts = threads.c, []
-    order: builtins.list[str] = []
-    for number in range(statuses):
-        names = {name: f"{name}{number}" for name in ("tenant", "status", "last_access", *filters)}
-        before = own.last_access < bindparam(names["last_access"])
-        same = [own[one] == bindparam(names[one]) for one in names if one != "last_access"]
-        parts.append(select(*statements.THREAD_COLUMNS, own.id).where(*same, before))
-        order += names.values()
-    merged = union_all(*parts).order_by(desc("last_access"), desc("id"))
-    return Prepared(
-        lambda: merged.limit(bindparam("most")).offset(literal_column("0")), *order, "most"
-    )
+def _listed(*filters: str) -> Prepared:
+    """Return the statement of a list, for a tenant, a time, values of filters and a limit."""
+    own = threads.c
+    same = [own[name] == bindparam(name) for name in ("tenant", *filters)]
+    query = select(*statements.THREAD_COLUMNS).where(*same, own.last_access < bindparam("until"))
+    query = query.order_by(own.last_access.desc(), own.id.desc()).limit(bindparam("most"))
+    return Prepared(lambda: query.offset(literal_column("0")), "tenant", "until", *filters, "most")
 
 
 def _life(row: tuple[Any, ...]) -> float | None:
