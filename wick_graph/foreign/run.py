@@ -583,8 +583,9 @@ def _messages_in(given: Any) -> list[BaseMessage]:
     held = given.get("messages") if isinstance(given, Mapping) else None
     if is_dataclass(given) or isinstance(given, BaseModel):
         held = vars(given).get("messages")
-    whole = isinstance(held, list) and all(isinstance(one, BaseMessage) for one in held)
-    return list(held) if whole and held is not None else []
+    if not isinstance(held, list) or not held:
+        return []
+    return held if isinstance(held[0], BaseMessage) and isinstance(held[-1], BaseMessage) else []
 
 
 def _offered(tool: Mapping[str, Any]) -> Offered:
