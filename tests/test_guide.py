@@ -22,8 +22,15 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 MAP = re.compile(r"^ {2}([\w/.]+)(?: +→ ([\w ]+?))?(?: {2,}|$)", re.M)
 
-MADE = frozenset({"checkpoints/wick.db", "wick_graph.audit", "wick_graph.channels"})
-"""What exists at run time: the default database, a logger, and a group of entry points."""
+MADE = frozenset(
+    {
+        "checkpoints/recorded.db",
+        "checkpoints/wick.db",
+        "wick_graph.audit",
+        "wick_graph.channels",
+    }
+)
+"""What exists at run time: the default databases, a logger, and a group of entry points."""
 
 
 def read(path: Path) -> str:

@@ -22,6 +22,8 @@ from langgraph.pregel import Pregel, _loop, _runner
 from tests.foreign.graphs import config, loop, react, retried, subgraph
 from wick_graph import Agent
 from wick_graph.debug import DebugSession, record
+from wick_graph.exports.page import as_page
+from wick_graph.exports.plain import Hider
 from wick_graph.foreign import seams
 from wick_graph.foreign.copies import RECORDED
 from wick_graph.journal.journal import Journal
@@ -350,3 +352,30 @@ def test_the_journal_of_a_recorded_run_names_its_channels_and_nodes() -> None:
         assert run.shape["nodes"] == ["a", "b"]
         with DebugSession.open(saver, where["configurable"]["thread_id"]) as session:
             assert set(session.inspect.state()) == {"n", "log"} - {"n"}
+
+
+def test_a_secret_reaches_no_page_and_no_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "tok-9876543210-secret"
+    monkeypatch.setenv("OTHER_API_KEY", secret)
+
+    def fail(state: Slow) -> Slow:
+        raise KeyError(f"with {secret}")
+
+    with SqlSaver.from_url("sqlite://") as saver:
+        graph: Any = StateGraph(Slow).add_node("fail", fail).add_edge(START, "fail")
+        where = config()
+        with record() as recording, pytest.raises(KeyError):
+            graph.compile(saver).invoke({"log": [secret]}, where)
+        told = str([recording.details(moment) for moment in recording.moments()])
+        assert "•••" in told
+        assert secret not in told
+        journal = Journal(saver, where["configurable"]["thread_id"])
+        assert secret not in as_page(journal, Hider.of(journal))
+        assert "in fail" in as_page(journal, Hider.of(journal))
+        with journal.reading() as db:
+            rows = journal.rows
+            thread = rows.thread(db)
+            kept = [body for _, body in rows.contents(db, thread)]
+            kept += [page.body or b"" for page in rows.pages(db, thread, 0)]
+        assert kept
+        assert not any(secret.encode() in body for body in kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -552,13 +552,16 @@ def _made(
     tools: Sequence[str],
     settings: Mapping[str, Any],
 ) -> ModelRequest:
-    known = {message.id: message for message in base if message.id}
-    same = [
-        held if (held := known.get(m.id or "")) is not None and held == m else m for m in messages
-    ]
     request = ModelRequest(
         _base=base, segments=(), system=system, tools=tuple(tools), settings=settings, state={}
     )
+    if len(messages) <= len(base) and all(a is b for a, b in zip(messages, base, strict=False)):
+        return replace(request, segments=((0, len(messages)),) if messages else ())
+    known = {message.id: message for message in base if message.id}
+    same = []
+    for message in messages:
+        held = known.get(message.id or "", message)
+        same.append(held if held is message or held == message else message)
     return request.with_messages(same)
 
 
@@ -578,8 +581,9 @@ def _messages_in(given: Any) -> list[BaseMessage]:
     held = given.get("messages") if isinstance(given, Mapping) else None
     if is_dataclass(given) or isinstance(given, BaseModel):
         held = vars(given).get("messages")
-    whole = isinstance(held, list) and all(isinstance(one, BaseMessage) for one in held)
-    return list(held) if whole and held is not None else []
+    if not isinstance(held, list) or not held:
+        return []
+    return held if isinstance(held[0], BaseMessage) and isinstance(held[-1], BaseMessage) else []
 
 
 def _offered(tool: Mapping[str, Any]) -> Offered:
