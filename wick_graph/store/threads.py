@@ -241,7 +241,7 @@ class Threads:
         until = math.inf if before is None else before.timestamp()
         asked = {"agent": None if agent is None else text_bytes(agent), "status": status}
         given = {name: value for name, value in asked.items() if value is not None}
-        values = (self._core.tenant, until, *given.values(), limit)
+        values = (self._core.tenant, *given.values(), until, limit)
         with self._core.reading() as db:
             rows = db.execute(_listed(*given), values).fetchall()
         return [self._row_info(row) for row in rows]
@@ -575,12 +575,12 @@ class Threads:
 
 @cache
 def _listed(*filters: str) -> Prepared:
-    """Return the statement of a list, for a tenant, a time, values of filters and a limit."""
+    """Return the statement of a list, for a tenant, values of filters, a time and a limit."""
     own = threads.c
     same = [own[name] == bindparam(name) for name in ("tenant", *filters)]
     query = select(*statements.THREAD_COLUMNS).where(*same, own.last_access < bindparam("until"))
     query = query.order_by(own.last_access.desc(), own.id.desc()).limit(bindparam("most"))
-    return Prepared(lambda: query.offset(literal_column("0")), "tenant", "until", *filters, "most")
+    return Prepared(lambda: query.offset(literal_column("0")), "tenant", *filters, "until", "most")
 
 
 def _life(row: tuple[Any, ...]) -> float | None:
