@@ -102,6 +102,14 @@ OUTSIDE: dict[str, frozenset[str]] = {
 """Libraries that only these parts may use."""
 PRIVATE = frozenset(
     {
+        "langgraph._internal._config",
+        "langgraph._internal._constants",
+        "langgraph._internal._typing.EMPTY_SEQ",
+        "langgraph.pregel._algo",
+        "langgraph.pregel._executor",
+        "langgraph.pregel._loop",
+        "langgraph.pregel._retry",
+        "langgraph.pregel._runner",
         "langchain_core.language_models.chat_models._gen_info_and_msg_metadata",
         "langchain_core.tracers.context._configure_hooks",
         "langgraph.checkpoint.serde.types._DeltaSnapshot",
