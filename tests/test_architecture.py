@@ -115,7 +115,8 @@ PRIVATE = frozenset(
         "langgraph.checkpoint.serde.types._DeltaSnapshot",
     }
 )
-"""Private names of libraries that are used: the first reads what a provider says beside a reply,
+"""Private names of libraries that are used: those of LangGraph's loop on the one release that
+`engine/pinned.py` checks. Of the others, the first reads what a provider says beside a reply,
 the second is the only list of context handlers, which must not be passed over; the third because
 checkpoints hold such values."""
 
@@ -514,6 +515,7 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "debug.inspector",
         "engine.compaction",
         "engine.node_runner",
+        "engine.pinned",
         "gateway.conversations",
         "gateway.tools",
         "gateway.workspace",

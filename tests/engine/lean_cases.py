@@ -602,7 +602,7 @@ def stored(saver: SqlSaver) -> list[Any]:
     meanwhile has it depends on the time.
     """
     history = []
-    for one in saver.list(None):
+    for one in saver.list({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}):
         checkpoint: Any = dict(one.checkpoint)
         for name in ("channel_versions", "versions_seen"):
             checkpoint[name] = _ranked(checkpoint[name])

@@ -181,7 +181,7 @@ _AROUND: Final = (
 
 
 class LeanTask(PregelExecutableTask):
-    """A task whose runtime gets its execution info when it is run."""
+    """A task. Its runtime gets the execution info when it is run."""
 
     __slots__ = ()
 
@@ -247,8 +247,7 @@ class LeanLoop:
     def _task(
         self: Any, name: str, task_id: str, path: Any, triggers: tuple[str, ...], *sent: Any
     ) -> PregelExecutableTask:
-        node, step = self.nodes[name], self.step
-        ns = f"{name}:{task_id}"
+        node, step, ns = self.nodes[name], self.step, f"{name}:{task_id}"
         pad = _algo._scratchpad(
             None, self.checkpoint_pending_writes, task_id, ns, None, step, self.stop
         )
