@@ -447,7 +447,8 @@ def _deferring(fn: Any, args: tuple[Any, ...]) -> tuple[Direct, Callable[[], Now
     if not _is_own(saver.aput, "aput") or others or not (before is None or _has_worked(before)):
         return None
     direct = Direct(saver)
-    return direct, lambda: direct.checkpoint(*rest)
+    behind = isinstance(owner, _loop.SyncPregelLoop)
+    return direct, lambda: direct.checkpoint(*rest, behind=behind)
 
 
 def _is_own(method: Any, name: str) -> bool:

@@ -446,11 +446,19 @@ class Direct:
     """The saves of a saver without a wait: for a loop that knows when to wait."""
 
     def __init__(self, saver: SqlSaver) -> None:
-        self._saving, self._worker = saver._saving, saver._core.worker
+        self._saving, self._core = saver._saving, saver._core
 
-    def checkpoint(self, config: RunnableConfig, *given: Any) -> Callable[[], None] | None:
-        """Defer a checkpoint if it may wait; otherwise return what saves it."""
-        return self._saving.checkpoint(address_of(config), config, *given)
+    def checkpoint(
+        self, config: RunnableConfig, *given: Any, behind: bool
+    ) -> Callable[[], None] | None:
+        """Defer a checkpoint if it may wait; otherwise return what saves it.
+
+        With `behind`, it waits for its step's writes as `put` does: another thread may have them.
+        """
+        at, metadata = address_of(config), given[1]
+        if behind and metadata.get("source") == "loop" and follows_its_writes(config):
+            self._core.deferred.await_writes(at)
+        return self._saving.checkpoint(at, config, *given)
 
     def writes(self, *given: Any) -> Callable[[], None] | None:
         """Defer a task's writes if they may wait; otherwise return what saves them."""
@@ -463,7 +471,7 @@ class Direct:
         Raises:
             StorageError: The store is closed.
         """
-        self._worker.give(now, future)
+        self._core.worker.give(now, future)
 
 
 def _latest(rows: list[Row]) -> set[int]:
