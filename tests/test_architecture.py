@@ -103,12 +103,21 @@ OUTSIDE: dict[str, frozenset[str]] = {
 """Libraries that only these parts may use."""
 PRIVATE = frozenset(
     {
+        "langgraph._internal._config",
+        "langgraph._internal._constants",
+        "langgraph._internal._typing.EMPTY_SEQ",
+        "langgraph.pregel._algo",
+        "langgraph.pregel._executor",
+        "langgraph.pregel._loop",
+        "langgraph.pregel._retry",
+        "langgraph.pregel._runner",
         "langchain_core.language_models.chat_models._gen_info_and_msg_metadata",
         "langchain_core.tracers.context._configure_hooks",
         "langgraph.checkpoint.serde.types._DeltaSnapshot",
     }
 )
-"""Private names of libraries that are used: the first reads what a provider says beside a reply,
+"""Private names of libraries that are used: those of LangGraph's loop on the one release that
+`engine/pinned.py` checks. Of the others, the first reads what a provider says beside a reply,
 the second is the only list of context handlers, which must not be passed over; the third because
 checkpoints hold such values."""
 
@@ -520,6 +529,7 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "debug.inspector",
         "engine.compaction",
         "engine.node_runner",
+        "engine.pinned",
         "gateway.conversations",
         "gateway.tools",
         "gateway.workspace",

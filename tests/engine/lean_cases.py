@@ -33,7 +33,7 @@ from langgraph.func import task
 from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import _executor
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Interrupt, interrupt
 
 from wick_graph import Agent, BaseHook, SqlSaver, tool
 from wick_graph.core.state import AgentState
@@ -602,7 +602,7 @@ def stored(saver: SqlSaver) -> list[Any]:
     meanwhile has it depends on the time.
     """
     history = []
-    for one in saver.list(None):
+    for one in saver.list({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}):
         checkpoint: Any = dict(one.checkpoint)
         for name in ("channel_versions", "versions_seen"):
             checkpoint[name] = _ranked(checkpoint[name])
@@ -649,7 +649,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items() if not str(k).startswith("__wick")}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(one) for one in value]
+        found = [plain(one) for one in value]
+        if found and all(isinstance(one, Interrupt) for one in value):
+            found.sort(key=lambda one: _NAME.sub("", repr(one)))  # LangGraph keeps a set
+        return found
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, BaseException):
@@ -661,7 +664,7 @@ def plain(value: Any) -> Any:
 
 _NAME: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-    r"|\b[0-9a-f]{64}\b|\b[0-9a-f]{32}\b|\bth_[0-9a-z]+|lc_run--\S+?(?=['\"/])"
+    r"|\bTask-\d+|\b[0-9a-f]{64}\b|\b[0-9a-f]{32}\b|\bth_[0-9a-z]+|lc_run--\S+?(?=['\"/])"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:\+00:00|Z)?"
 )
 _TIME: Final = re.compile(r"\b1[78]\d{8}(?:\.\d+)?(?:e\+\d+)?\b|\b\d+\.\d+(?: s)?\b")
@@ -678,8 +681,8 @@ class Numbered:
 
     def _one(self, match: re.Match[str]) -> str:
         name = match[0]
-        if "T" in name and ":" in name:
-            return "DATE"
+        if name[0] == "T" or ("T" in name and ":" in name):
+            return "TASK" if name[0] == "T" else "DATE"
         return self.known.setdefault(name, f"<{len(self.known)}>")
 
 

@@ -178,14 +178,14 @@ class AgentGraph(RunGraph):
         lean = pinned.lean_for(self, call.config, call.kwargs)
         if lean is None:
             return super()._chunks(call)
-        return lean.stream(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]
+        return lean.stream(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # as below
 
     def _achunks(self, call: lifecycle.RunCall) -> AsyncIterator[Any]:
         """Run LangGraph's loop, with shorter parts if it is a run that they are made for."""
         lean = pinned.lean_for(self, call.config, call.kwargs)
         if lean is None:
             return super()._achunks(call)
-        return lean.astream(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]
+        return lean.astream(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # as below
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
         """Update as LangGraph does; keep the records beside the thread's head."""

@@ -40,6 +40,7 @@ from langgraph.types import PregelExecutableTask, Send
 from wick_graph.engine.channels import FastReducerChannel
 from wick_graph.langgraph_config import CONFIGURABLE
 from wick_graph.store import SqlSaver
+from wick_graph.store.saver import Direct
 
 # --- LangGraph's functions, bound to other names.
 
@@ -180,7 +181,7 @@ _AROUND: Final = (
 
 
 class LeanTask(PregelExecutableTask):
-    """A task whose runtime gets its execution info when it is run."""
+    """A task. Its runtime gets the execution info when it is run."""
 
     __slots__ = ()
 
@@ -246,8 +247,7 @@ class LeanLoop:
     def _task(
         self: Any, name: str, task_id: str, path: Any, triggers: tuple[str, ...], *sent: Any
     ) -> PregelExecutableTask:
-        node, step = self.nodes[name], self.step
-        ns = f"{name}:{task_id}"
+        node, step, ns = self.nodes[name], self.step, f"{name}:{task_id}"
         pad = _algo._scratchpad(
             None, self.checkpoint_pending_writes, task_id, ns, None, step, self.stop
         )
@@ -431,12 +431,13 @@ class LeanRunner(_runner.PregelRunner):
 Now = Callable[[], None]
 
 
-def _deferring(fn: Any, args: tuple[Any, ...]) -> tuple[SqlSaver, Callable[[], Now | None]] | None:
+def _deferring(fn: Any, args: tuple[Any, ...]) -> tuple[Direct, Callable[[], Now | None]] | None:
     """Return the saver and the save that LangGraph submits; None if it must be submitted."""
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, SqlSaver):
         is_own = _is_own(fn, "put_writes") or _is_own(fn, "aput_writes")
-        return (owner, lambda: owner.defer_writes(*args)) if is_own else None
+        direct = Direct(owner)
+        return (direct, lambda: direct.writes(*args)) if is_own else None
     if getattr(fn, "__name__", "") != "_checkpointer_put_after_previous":
         return None
     assert owner is not None
@@ -445,7 +446,9 @@ def _deferring(fn: Any, args: tuple[Any, ...]) -> tuple[SqlSaver, Callable[[], N
         return None
     if not _is_own(saver.aput, "aput") or others or not (before is None or _has_worked(before)):
         return None
-    return saver, lambda: saver.defer_checkpoint(*rest)
+    direct = Direct(saver)
+    behind = isinstance(owner, _loop.SyncPregelLoop)
+    return direct, lambda: direct.checkpoint(*rest, behind=behind)
 
 
 def _is_own(method: Any, name: str) -> bool:
@@ -476,7 +479,7 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
         return future
 
 
-def _save(future: asyncio.Future[None], saver: SqlSaver, defer: Callable[[], Now | None]) -> None:
+def _save(future: asyncio.Future[None], direct: Direct, defer: Callable[[], Now | None]) -> None:
     if future.done():  # cancelled before it began, as LangGraph's task would be
         return
     try:
@@ -484,7 +487,7 @@ def _save(future: asyncio.Future[None], saver: SqlSaver, defer: Callable[[], Now
         if now is None:
             future.set_result(None)
         else:
-            saver.save(now, future)
+            direct.save(now, future)
     except Exception as error:
         future.set_exception(error)
 

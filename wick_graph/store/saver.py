@@ -276,7 +276,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: As in `put`.
         """
-        now = self.defer_writes(config, writes, task_id, task_path)
+        now = self._saving.writes(config, writes, task_id, task_path)
         if now is not None:
             now()
 
@@ -387,7 +387,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
     ) -> RunnableConfig:
         """Do `put` in the store's thread; a checkpoint that may wait is deferred at once."""
         at = address_of(config)
-        now = self.defer_checkpoint(config, checkpoint, metadata, new_versions)
+        now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
         if now is not None:
             await self._core.worker.run(now)
         return Address(at.thread_id, at.ns, checkpoint["id"]).config()
@@ -400,38 +400,9 @@ class SqlSaver(BaseCheckpointSaver[int]):
         task_path: str = "",
     ) -> None:
         """Do `put_writes` in the store's thread; writes that may wait are deferred at once."""
-        now = self.defer_writes(config, writes, task_id, task_path)
+        now = self._saving.writes(config, writes, task_id, task_path)
         if now is not None:
             await self._core.worker.run(now)
-
-    def defer_checkpoint(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> Callable[[], None] | None:
-        """Defer a checkpoint if it may wait; otherwise return what saves it."""
-        at = address_of(config)
-        return self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
-
-    def defer_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> Callable[[], None] | None:
-        """Defer a task's writes if they may wait; otherwise return what saves them."""
-        return self._saving.writes(config, writes, task_id, task_path)
-
-    def save(self, now: Callable[[], None], future: asyncio.Future[None]) -> None:
-        """Save in the store's thread, and settle a future of the running loop.
-
-        Raises:
-            StorageError: The store is closed.
-        """
-        self._core.worker.give(now, future)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do `get_tuple` in the store's thread."""
@@ -483,6 +454,38 @@ class SqlSaver(BaseCheckpointSaver[int]):
         """Learn the classes that may be stored: those that a graph's schemas name."""
         if graph is not None:
             self.serde.allow.note_graph(graph)
+
+
+class Direct:
+    """The saves of a saver without a wait: for a loop that knows when to wait."""
+
+    def __init__(self, saver: SqlSaver) -> None:
+        self._saving, self._core = saver._saving, saver._core
+
+    def checkpoint(
+        self, config: RunnableConfig, *given: Any, behind: bool
+    ) -> Callable[[], None] | None:
+        """Defer a checkpoint if it may wait; otherwise return what saves it.
+
+        With `behind`, it waits for its step's writes as `put` does: another thread may have them.
+        """
+        at, metadata = address_of(config), given[1]
+        if behind and metadata.get("source") == "loop" and follows_its_writes(config):
+            self._core.deferred.await_writes(at)
+        return self._saving.checkpoint(at, config, *given)
+
+    def writes(self, *given: Any) -> Callable[[], None] | None:
+        """Defer a task's writes if they may wait; otherwise return what saves them."""
+        config, writes, task_id, *path = given
+        return self._saving.writes(config, writes, task_id, path[0] if path else "")
+
+    def save(self, now: Callable[[], None], future: asyncio.Future[None]) -> None:
+        """Save in the store's thread, and settle a future of the running loop.
+
+        Raises:
+            StorageError: The store is closed.
+        """
+        self._core.worker.give(now, future)
 
 
 def _latest(rows: list[Row]) -> set[int]:
