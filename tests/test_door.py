@@ -143,6 +143,7 @@ def test_the_tag_that_hides_a_call_is_langgraphs_own() -> None:
 
 
 def test_the_task_of_writes_without_a_task_is_langgraphs_own() -> None:
+    assert langgraph_config.TASKS == langgraph_constants.TASKS
     assert langgraph_config.NULL_TASK_ID == langgraph_constants.NULL_TASK_ID
 
 
@@ -158,6 +159,9 @@ OWN = (
     "STEP",
     "PULL",
     "PUSH",
+    "PREGEL",
+    "TASKS",
+    "HIDDEN",
 )
 
 

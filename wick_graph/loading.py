@@ -48,6 +48,7 @@ from wick_graph.hooks.from_config import (
     close_checked,
     journal_of,
     output_of,
+    server_of,
     workdir_of,
 )
 from wick_graph.hooks.protocol import BaseHook
@@ -66,7 +67,7 @@ from wick_graph.tools import tool as make_tool
 from wick_graph.tools.bound import bind_tool, bind_tools
 from wick_graph.tools.builtin_tools import BUILTINS, builtin
 from wick_graph.tools.mcp import MISSING as MCP_MISSING
-from wick_graph.tools.mcp import McpServer, server_of
+from wick_graph.tools.mcp import McpServer
 from wick_graph.tools.toolsets import ToolStore, Unasked
 
 

@@ -230,7 +230,7 @@ class LeanLoop:
         return _algo._triggers(self.channels, versions, seen, null, self.nodes[name])
 
     def _is_clear(self: Any) -> bool:
-        """Return whether nobody listens, nothing is left over, and no graph is around this one."""
+        """Return whether it has no callbacks, no writes left over, and no graph around it."""
         manager, checkpoint = self.manager, self.checkpoint
         if self.checkpoint_pending_writes or manager is None or checkpoint["v"] <= 1:
             return False

@@ -796,6 +796,4 @@ def _options(call: RunCall) -> JournalOptions:
 
 
 def _mode(call: RunCall) -> Mode:
-    if call.is_new_input:
-        return "input"
-    return "resume" if call.input is None else "answer"
+    return "input" if call.is_new_input else "resume" if call.input is None else "answer"

@@ -1,4 +1,4 @@
-"""The hooks that an agent's configuration enables, in order."""
+"""What an agent's configuration names: its hooks, in order, its backend and MCP servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -23,10 +23,13 @@ from wick_graph.config import (
     AgentsFile,
     BackendConfig,
     BudgetConfig,
+    McpServerConfig,
     ModelConfig,
     folder_of,
     place_of,
+    trust_folder,
 )
+from wick_graph.config.trusted import PYCACHE
 from wick_graph.core.context import CHAT, ContextSchema
 from wick_graph.core.moments import JournalOptions
 from wick_graph.core.redaction import REDACTOR, Redactor
@@ -43,6 +46,7 @@ from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.hooks.todolist import TodoListHook
 from wick_graph.hooks.tracing import TracingHook
 from wick_graph.models.structured import Output, in_strategy
+from wick_graph.tools.mcp import McpServer, Target
 
 
 def added_hooks(file: AgentsFile) -> list[BaseHook]:
@@ -299,3 +303,30 @@ def _moved(rules: Rules, old: str, new: str) -> Rules:
 
     named = ("control", "memory", "stores", "hidden")
     return replace(rules, **{name: tuple(map(moved, getattr(rules, name))) for name in named})
+
+
+def server_of(
+    name: str,
+    config: McpServerConfig,
+    base_dir: Path,
+    check: Callable[[], None] = lambda: None,
+) -> McpServer:
+    """Make an MCP server from its configuration without starting it.
+
+    Args:
+        name: Its name.
+        config: Its configuration.
+        base_dir: The folder of the file.
+        check: Called before each start of its command; an exception prevents the start.
+    """
+    # Python runs what is in __pycache__ beside a module, but trust covers only the modules
+    cache = {PYCACHE: str(trust_folder() / "pycache")} if config.command else {}
+    target = Target(
+        command=config.command,
+        url=config.url or "",
+        env={**cache, **config.env},
+        check=check if config.command else None,
+        cwd=str(base_dir / (config.cwd or ".")),
+        headers=config.headers,
+    )
+    return McpServer(name, target, timeout=config.timeout, idle=config.idle, only=config.tools)

@@ -195,7 +195,7 @@ def start(opened: Opening, begun: Begun, options: JournalOptions) -> JournalList
 class Opening:
     """State of a thread's journal before a run.
 
-    A `shared` run holds no lease: others may run in its thread, and it begins where it is told.
+    A `shared` run holds no lease: others may run in its thread, and it begins at the checkpoint of its caller.
     """
 
     def __init__(

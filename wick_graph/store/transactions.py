@@ -284,7 +284,7 @@ class Worker:
         return await future
 
     def give(self, work: Callable[[], T], future: asyncio.Future[T], *, long: bool = False) -> None:
-        """Hand in work whose result settles a future of the running loop.
+        """Hand in work; its result settles a future of the running loop.
 
         Raises:
             StorageError: The worker was closed.

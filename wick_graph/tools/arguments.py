@@ -284,9 +284,9 @@ def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
 @cache
 def _own(kind: Any) -> Any:
     """Return a validator with a check of `uniqueItems` that takes no quadratic time."""
-    from jsonschema import validators  # noqa: PLC0415  # slow, and seldom used
+    from jsonschema.validators import extend  # noqa: PLC0415  # slow, and seldom used
 
-    made: Any = validators.extend  # it has no types
+    made: Any = extend  # it has no types
     return made(kind, {"uniqueItems": _unique})
 
 

@@ -12,13 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from langchain_core.messages import ToolMessage
 
-from wick_graph.config import McpServerConfig, trust_folder
-from wick_graph.config.trusted import PYCACHE
 from wick_graph.core.bridge import ENGINE_LOOP
 from wick_graph.errors import ConfigError, ToolError, missing_extra
 from wick_graph.tools.arguments import check_foreign
@@ -453,30 +450,3 @@ async def _all_tools(client: Client) -> list[Tool]:
         if not cursor:
             break
     return found
-
-
-def server_of(
-    name: str,
-    config: McpServerConfig,
-    base_dir: Path,
-    check: Callable[[], None] = lambda: None,
-) -> McpServer:
-    """Make an MCP server from its configuration without starting it.
-
-    Args:
-        name: Its name.
-        config: Its configuration.
-        base_dir: The folder of the file.
-        check: Called before each start of its command; an exception prevents the start.
-    """
-    # Python runs what is in __pycache__ beside a module, but trust covers only the modules
-    cache = {PYCACHE: str(trust_folder() / "pycache")} if config.command else {}
-    target = Target(
-        command=config.command,
-        url=config.url or "",
-        env={**cache, **config.env},
-        check=check if config.command else None,
-        cwd=str(base_dir / (config.cwd or ".")),
-        headers=config.headers,
-    )
-    return McpServer(name, target, timeout=config.timeout, idle=config.idle, only=config.tools)
