@@ -1,8 +1,9 @@
 """Which runs the shorter loop of `lean` serves: an agent's, on the LangGraph that it was made for.
 
-On another release, for other source, or if another library has replaced a function of LangGraph, its own
-loop runs. So it does for whatever `lean` was not compared with: breakpoints, other stream modes and
-durability modes, retries, caches, time limits of steps, and graphs that are part of another graph.
+On another release, for other source, or if another library has replaced a function of LangGraph,
+its own loop runs. So it does for whatever `lean` was not compared with: breakpoints, other stream
+modes and durability modes, retries, caches, time limits of steps, and graphs that are part of
+another graph.
 """
 
 from __future__ import annotations
