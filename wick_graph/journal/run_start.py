@@ -195,7 +195,8 @@ def start(opened: Opening, begun: Begun, options: JournalOptions) -> JournalList
 class Opening:
     """State of a thread's journal before a run.
 
-    A `shared` run holds no lease: others may run in its thread, and it begins at the checkpoint of its caller.
+    A `shared` run holds no lease: others may run in its thread, and its caller names the checkpoint
+    that it begins at.
     """
 
     def __init__(
