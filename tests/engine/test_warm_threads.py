@@ -15,6 +15,7 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
+from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 
 from tests.engine.warm_process import Adder, act, adding, shown
@@ -220,11 +221,11 @@ def _by_graph(agent: Agent) -> None:
     spoil([given])
 
 
-def _by_stream(mode: Any) -> Any:
+def _by_stream(mode: Any, **options: Any) -> Any:
     def by_stream(agent: Agent) -> None:
         at: Any = {"configurable": {"thread_id": "t"}}
         given: Any = {"messages": [("user", "hi")]}
-        for chunk in agent.graph.stream(given, at, stream_mode=mode):
+        for chunk in agent.graph.stream(given, at, stream_mode=mode, **options):
             _spoil_deep(chunk)
 
     return by_stream
@@ -268,6 +269,9 @@ def _spoil_deep(value: Any) -> None:
         *(_by_state, _by_history, _by_result, _by_slice, _by_graph, _by_astream, _by_events),
         *(_by_callbacks, *map(_by_stream, ("values", ["values", "updates"], "updates"))),
         *map(_by_stream, ("tasks", "debug", "checkpoints", ["values", "debug"])),
+        *(_by_stream(mode, subgraphs=True) for mode in ("values", ["values", "updates"])),
+        _by_stream(["values"], subgraphs=True, version="v2"),
+        *(_by_stream(["values"], output_keys="messages", version=v) for v in ("v1", "v2")),
     ],
 )
 def test_nobody_changes_what_is_kept(tmp_path: Path, way: Any) -> None:
@@ -281,6 +285,23 @@ def test_nobody_changes_what_is_kept(tmp_path: Path, way: Any) -> None:
         turn(agent, model, url)
         older = [said for said in model.seen[-1] if said[0] != "human"][:9]
         assert "LEAK" not in repr(older)
+
+
+def test_tuples_of_ones_own_are_streamed_as_they_are(tmp_path: Path) -> None:
+    given: list[Any] = [(), (1,), (1, 2), {"type": "values", "data": 1}]
+
+    class Writing(BaseHook):
+        name = "writing"
+
+        def before_agent(self, state: Any, ctx: Any) -> None:
+            list(map(get_stream_writer(), given))
+
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 't.db'}") as saver:
+        agent, _ = adding(saver, hooks=[Writing()])
+        for _ in range(2):
+            at: Any = {"configurable": {"thread_id": "t"}}
+            asked: Any = {"messages": [("user", "hi")]}
+            assert [*agent.graph.stream(asked, at, stream_mode="custom")] == given
 
 
 def test_hooks_and_models_change_copies(tmp_path: Path) -> None:
