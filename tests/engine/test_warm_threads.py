@@ -8,13 +8,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_anthropic import ChatAnthropic
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -24,6 +27,7 @@ from wick_graph import Agent, BaseHook, SqlSaver
 from wick_graph.constants import WARM_BYTES
 from wick_graph.errors import ConfigError
 from wick_graph.hooks import SummarizationHook
+from wick_graph.models.resolve import ModelChoice
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, calls
 
@@ -362,6 +366,30 @@ def test_bytes_bound_what_is_kept(tmp_path: Path) -> None:
         for _ in range(3):
             agent.invoke("x" * 5_000, thread_id="b")
         assert kept(saver) == saver._core.warm.size == 0, "a thread that is too large is not kept"
+
+
+def test_models_made_for_each_call_do_not_pile_up(tmp_path: Path) -> None:
+    """What is known of a thread's messages holds the models that it is for."""
+
+    class Choosing(BaseHook):
+        name = "choosing"
+
+        def wrap_model_call(self, request: Any, next: Any) -> Any:
+            made = Claude(model_name="claude-haiku-4-5", timeout=None, stop=None, api_key="none")
+            return next(
+                replace(request, model=ModelChoice(model=made, name="claude", context_window=1_000))
+            )
+
+    class Claude(ChatAnthropic):
+        def _generate(self, *_: Any, **__: Any) -> ChatResult:
+            return ChatResult(generations=[ChatGeneration(message=AIMessage("hi"))])
+
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 't.db'}") as saver:
+        agent, _ = adding(saver, hooks=[Choosing()])
+        for _ in range(40):
+            agent.invoke("hello", thread_id="t")
+        (held,) = agent.graph.spec.caches.values()
+    assert 0 < len(held.fittings) <= 16
 
 
 def test_a_wrong_number_of_bytes_is_refused(tmp_path: Path) -> None:
