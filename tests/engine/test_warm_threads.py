@@ -8,13 +8,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_anthropic import ChatAnthropic
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 
 from tests.engine.warm_process import Adder, act, adding, shown
@@ -23,6 +27,7 @@ from wick_graph import Agent, BaseHook, SqlSaver
 from wick_graph.constants import WARM_BYTES
 from wick_graph.errors import ConfigError
 from wick_graph.hooks import SummarizationHook
+from wick_graph.models.resolve import ModelChoice
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, calls
 
@@ -220,11 +225,11 @@ def _by_graph(agent: Agent) -> None:
     spoil([given])
 
 
-def _by_stream(mode: Any) -> Any:
+def _by_stream(mode: Any, **options: Any) -> Any:
     def by_stream(agent: Agent) -> None:
         at: Any = {"configurable": {"thread_id": "t"}}
         given: Any = {"messages": [("user", "hi")]}
-        for chunk in agent.graph.stream(given, at, stream_mode=mode):
+        for chunk in agent.graph.stream(given, at, stream_mode=mode, **options):
             _spoil_deep(chunk)
 
     return by_stream
@@ -268,6 +273,9 @@ def _spoil_deep(value: Any) -> None:
         *(_by_state, _by_history, _by_result, _by_slice, _by_graph, _by_astream, _by_events),
         *(_by_callbacks, *map(_by_stream, ("values", ["values", "updates"], "updates"))),
         *map(_by_stream, ("tasks", "debug", "checkpoints", ["values", "debug"])),
+        *(_by_stream(mode, subgraphs=True) for mode in ("values", ["values", "updates"])),
+        _by_stream(["values"], subgraphs=True, version="v2"),
+        *(_by_stream(["values"], output_keys="messages", version=v) for v in ("v1", "v2")),
     ],
 )
 def test_nobody_changes_what_is_kept(tmp_path: Path, way: Any) -> None:
@@ -281,6 +289,23 @@ def test_nobody_changes_what_is_kept(tmp_path: Path, way: Any) -> None:
         turn(agent, model, url)
         older = [said for said in model.seen[-1] if said[0] != "human"][:9]
         assert "LEAK" not in repr(older)
+
+
+def test_tuples_of_ones_own_are_streamed_as_they_are(tmp_path: Path) -> None:
+    given: list[Any] = [(), (1,), (1, 2), {"type": "values", "data": 1}]
+
+    class Writing(BaseHook):
+        name = "writing"
+
+        def before_agent(self, state: Any, ctx: Any) -> None:
+            list(map(get_stream_writer(), given))
+
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 't.db'}") as saver:
+        agent, _ = adding(saver, hooks=[Writing()])
+        for _ in range(2):
+            at: Any = {"configurable": {"thread_id": "t"}}
+            asked: Any = {"messages": [("user", "hi")]}
+            assert [*agent.graph.stream(asked, at, stream_mode="custom")] == given
 
 
 def test_hooks_and_models_change_copies(tmp_path: Path) -> None:
@@ -341,6 +366,30 @@ def test_bytes_bound_what_is_kept(tmp_path: Path) -> None:
         for _ in range(3):
             agent.invoke("x" * 5_000, thread_id="b")
         assert kept(saver) == saver._core.warm.size == 0, "a thread that is too large is not kept"
+
+
+def test_models_made_for_each_call_do_not_pile_up(tmp_path: Path) -> None:
+    """What is known of a thread's messages holds the models that it is for."""
+
+    class Choosing(BaseHook):
+        name = "choosing"
+
+        def wrap_model_call(self, request: Any, next: Any) -> Any:
+            made = Claude(model_name="claude-haiku-4-5", timeout=None, stop=None, api_key="none")
+            return next(
+                replace(request, model=ModelChoice(model=made, name="claude", context_window=1_000))
+            )
+
+    class Claude(ChatAnthropic):
+        def _generate(self, *_: Any, **__: Any) -> ChatResult:
+            return ChatResult(generations=[ChatGeneration(message=AIMessage("hi"))])
+
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 't.db'}") as saver:
+        agent, _ = adding(saver, hooks=[Choosing()])
+        for _ in range(40):
+            agent.invoke("hello", thread_id="t")
+        (held,) = agent.graph.spec.caches.values()
+    assert 0 < len(held.fittings) <= 16
 
 
 def test_a_wrong_number_of_bytes_is_refused(tmp_path: Path) -> None:

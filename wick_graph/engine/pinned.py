@@ -93,7 +93,7 @@ def lean_for(graph: Any, config: Mapping[str, Any], options: Mapping[str, Any]) 
     if "lean" not in _found:
         known = is_known()
         _found["lean"] = import_module("wick_graph.engine.lean") if known else None
-        _found["in_use"] = in_use()
+        _found["in_use"] = in_use() if known else None  # another release may lack some of it
     lean = _found["lean"]
     if lean is None or in_use() != _found["in_use"]:
         return None

@@ -350,13 +350,21 @@ def keep_messages(graph: Any, run: Run, config: Any, kwargs: Mapping[str, Any]) 
 
 def lent(chunk: Any) -> Any:
     """Return what a stream yields, with lists of messages that the reader may change."""
-    if type(chunk) is MessageList:
-        return Lent(chunk)
-    if type(chunk) is tuple and type(chunk[-2]) is str and chunk[-2] == "values":
-        return (*chunk[:-1], lent(chunk[-1]))
-    if type(chunk) is dict:
-        if chunk.get("type") == "values" and type(chunk.get("data")) is dict:
-            return {**chunk, "data": lent(chunk["data"])}
-        if type(held := chunk.get("messages")) is MessageList:
-            return {**chunk, "messages": Lent(held)}
-    return chunk
+    if type(chunk) is tuple and chunk:  # behind the place of a subgraph, the mode, or both
+        return (*chunk[:-1], _lent(chunk[-1]))
+    return _lent(chunk)
+
+
+def _lent(chunk: Any) -> Any:
+    data = chunk.get("data") if type(chunk) is dict and chunk.get("type") == "values" else None
+    if (made := _lent_state(data)) is not data:
+        return {**chunk, "data": made}
+    return _lent_state(chunk)
+
+
+def _lent_state(state: Any) -> Any:
+    if type(state) is MessageList:
+        return Lent(state)
+    if type(state) is dict and type(held := state.get("messages")) is MessageList:
+        return {**state, "messages": Lent(held)}
+    return state

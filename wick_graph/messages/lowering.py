@@ -162,7 +162,9 @@ class Portable:
             return False
         for message in self._seen[at:]:
             for call_id in _asked(message) if isinstance(message, AIMessage) else ():
-                self._uses[call_id] -= 1
+                left = self._uses.pop(call_id) - 1
+                if left:
+                    self._uses[call_id] = left
         size, self._same = mark
         del self._out[size:], self._seen[at:], self._marks[at:]
         self._open = {}

@@ -600,6 +600,10 @@ async def _ask(
     raise AssertionError("an agent has at least one model")
 
 
+_MODELS: Final = 16
+"""How many models the messages of a thread are kept fitted to."""
+
+
 def _fitted(
     ctx: ModelCaller, option: ModelChoice, messages: list[BaseMessage], tools: bool
 ) -> list[BaseMessage]:
@@ -609,6 +613,8 @@ def _fitted(
         return messages
     known: Fitting | None = ctx.caches.fittings.get(id(option.model))
     if known is None or known.model is not option.model or known.provider is not provider:
+        if len(ctx.caches.fittings) >= _MODELS:  # a hook may make a model for each call
+            ctx.caches.fittings.clear()
         known = ctx.caches.fittings[id(option.model)] = Fitting(option.model, provider)
     return known.fit(messages)
 
