@@ -129,6 +129,22 @@ async def test_a_question_answered_elsewhere_takes_no_message(tmp_path: Path) ->
         assert await one.ask("what is 1+1?") == "1+1 = 2."
 
 
+async def test_a_question_of_an_agent_that_is_gone_blocks_no_chat(tmp_path: Path) -> None:
+    clock = Clock(NOON)
+    tools = {"tools": ["request_user_input"]}
+    job = {"every": "10m", "text": 'request_user_input(question="Which?")', "to": "post:1"}
+    helper = {"model": "scripted:demo", **tools}
+    cron = {"cron": {"ask": {**job, "agent": "helper"}}, "agents": {"helper": helper}}
+    async with office(tmp_path, **cron, clock=clock, wait=clock.wait) as one:
+        clock.end = NOON + 660
+        one.gateway.scheduler.changed()
+        assert await one.post.text() == "Which?"
+        await one.settled()
+    async with office(tmp_path) as two:  # another file, in which neither is
+        assert await two.ask("what is 1+1?") == "1+1 = 2."
+        assert two.box.facts("asked/") == {}
+
+
 # --- jobs, heartbeats, tasks
 
 
@@ -297,7 +313,7 @@ from dataclasses import dataclass
 from wick_graph import ToolContext, tool
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Who:
     user: str
     chat_id: str

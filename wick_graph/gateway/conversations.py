@@ -14,7 +14,7 @@ from wick_graph.config import AgentsFile
 from wick_graph.config.gateway import Busy
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
-from wick_graph.errors import NothingWaitsError, StorageError, WickError
+from wick_graph.errors import ConfigError, NothingWaitsError, StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents, context_of
 from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
@@ -290,7 +290,11 @@ class Conversations:
         for name, fact in ((name, found[name]) for name in order):
             thread, other, turn.asked = str(fact["thread"]), agent, fact["origin"]
             if thread != home:
-                other = await self._agents.get(fact["agent"], turn.asked)
+                try:
+                    other = await self._agents.get(fact["agent"], turn.asked)
+                except ConfigError:  # the file has no such agent any more: none can go on
+                    await box.run(box.drop_fact, name)
+                    continue
             if mine[name]:  # again, after a crash
                 turn.answers = str(fact["id"] if fact.get("row") == row else fact["was"])
                 turn.drops.append(name)
