@@ -145,6 +145,23 @@ async def test_a_question_of_an_agent_that_is_gone_blocks_no_chat(tmp_path: Path
         assert two.box.facts("asked/") == {}
 
 
+async def test_a_new_conversation_drops_its_own_question_and_no_job_s(tmp_path: Path) -> None:
+    clock = Clock(NOON)
+    asks = 'request_user_input(question="Which?")'
+    tools = {"tools": ["request_user_input", "calculate"]}
+    cron = {"ask": {"every": "10m", "text": asks, "to": "post:1"}}
+    async with office(tmp_path, agent=tools, cron=cron, clock=clock, wait=clock.wait) as one:
+        assert await one.ask(asks) == "Which?"
+        clock.end = NOON + 660
+        one.gateway.scheduler.changed()
+        assert await one.post.text() == "Which?"
+        await one.settled()
+        await one.ask("/new")
+        assert await one.ask("blue") == "request_user_input: blue"
+        assert await one.ask("what is 1+1?") == "1+1 = 2."
+        assert one.box.facts("asked/") == {}
+
+
 # --- jobs, heartbeats, tasks
 
 

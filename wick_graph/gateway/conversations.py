@@ -284,7 +284,7 @@ class Conversations:
         and an owner may answer for the owner's job.
         """
         box, row = self._mailbox, turn.rows[0].key
-        found = await box.run(box.facts, _asked_key(home))
+        found = await box.run(box.facts, _asked_key(turn.last.key))
         mine = {name: row in (fact.get("row"), fact["by"]) for name, fact in found.items()}
         order = sorted(found, key=lambda name: (not mine[name], -float(found[name]["at"])))
         for name, fact in ((name, found[name]) for name in order):
@@ -299,7 +299,8 @@ class Conversations:
                 turn.answers = str(fact["id"] if fact.get("row") == row else fact["was"])
                 turn.drops.append(name)
                 return other, thread
-            if fact.get("row") or not await _asks(other, thread, fact):
+            archived = fact["own"] and thread != home
+            if fact.get("row") or archived or not await _asks(other, thread, fact):
                 await box.run(box.drop_fact, name)
             elif _may_answer(turn.origin, fact["origin"], own=thread == home):
                 turn.answers = str(fact["id"])
@@ -344,9 +345,9 @@ class Conversations:
             if place != here:
                 told = ["I have asked the owner, and go on when it is allowed."]
         for number, text in other_questions(result)[:1]:
-            home = await self.sessions.thread(str(origin.get("home") or turn.last.key))
-            name, thread = _asked_key(home, result.thread_id), result.thread_id
-            asker = {"by": turn.rows[0].key, "was": turn.answers, "at": self._clock()}
+            home, thread = str(origin.get("home") or turn.last.key), result.thread_id
+            name, own = _asked_key(home, thread), thread == await self.sessions.thread(home)
+            asker = {"by": turn.rows[0].key, "was": turn.answers, "at": self._clock(), "own": own}
             await box.run(box.put_fact, name, {"id": number, "thread": thread, **about, **asker})
             turn.drops = [one for one in turn.drops if one != name]  # that was the one before
             told.append(text)
@@ -563,5 +564,5 @@ def _may_answer(origin: Mapping[str, Any], asked: Mapping[str, Any], *, own: boo
 
 
 def _asked_key(home: str, thread: str | None = None) -> str:
-    """Return the key of a thread's question to a chat, by the chat's thread; or how all begin."""
+    """Return the key of a thread's question to a chat, by the chat's session; or how all begin."""
     return f"asked/{hashed(home)}/{'' if thread is None else hashed(thread)}"
