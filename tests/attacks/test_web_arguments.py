@@ -58,6 +58,11 @@ BAD_SCHEMAS: list[tuple[dict[str, Any], str]] = [
     ({"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}, "use 'pattern'"),
     ({"patternProperties": {"^(a+)+$": {}}}, "use 'patternProperties'"),
     ({"properties": {"a": {"anyOf": [{"items": {"pattern": "x"}}]}}}, "use 'pattern'"),
+    ({"dependencies": {"a": {"properties": {"a": {"pattern": "x"}}}}}, "use 'pattern'"),
+    ({"extends": {"properties": {"a": {"pattern": "x"}}}}, "use 'pattern'"),
+    ({"extends": [{"properties": {"a": {"pattern": "x"}}}]}, "use 'pattern'"),
+    ({"properties": {"a": {"type": [{"pattern": "x"}]}}}, "use 'pattern'"),
+    ({"properties": {"a": {"disallow": [{"pattern": "x"}]}}}, "use 'pattern'"),
     ({"$dynamicRef": "#x"}, "use '\\$dynamicRef'"),
     (
         {

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,19 @@ def test_what_is_no_number_of_json_is_no_output(way: str, number: str) -> None:
     agent, _ = typed(bad, output_type=STRATEGIES[way](Level), output_retries=0)
     with pytest.raises(OutputError, match="NaN and Infinity|not JSON"):
         agent.invoke("Go")
+
+
+@pytest.mark.parametrize("written", ["Infinity", 10**400])
+def test_an_infinite_number_is_kept_as_it_was_written(written: Any) -> None:
+    """Pydantic reads both as infinite, which no JSON holds."""
+
+    class Level(BaseModel):
+        metres: float
+
+    agent, _ = typed(calls(("Level", {"metres": written}), unchecked=True), output_type=Level)
+    result = agent.invoke("Go")
+    assert result.output.metres == math.inf
+    assert json.loads(result.text, parse_constant=pytest.fail) == {"metres": written}
 
 
 def test_a_hook_that_ends_the_run_ends_it_without_an_output(door: Door) -> None:

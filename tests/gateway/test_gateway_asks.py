@@ -129,6 +129,42 @@ async def test_a_question_answered_elsewhere_takes_no_message(tmp_path: Path) ->
         assert await one.ask("what is 1+1?") == "1+1 = 2."
 
 
+async def test_a_question_of_an_agent_that_is_gone_blocks_no_chat(tmp_path: Path) -> None:
+    clock = Clock(NOON)
+    tools = {"tools": ["request_user_input"]}
+    job = {"every": "10m", "text": 'request_user_input(question="Which?")', "to": "post:1"}
+    helper = {"model": "scripted:demo", **tools}
+    more: dict[str, Any] = {
+        "cron": {"ask": {**job, "agent": "helper"}},
+        "agents": {"helper": helper},
+    }
+    async with office(tmp_path, **more, clock=clock, wait=clock.wait) as one:
+        clock.end = NOON + 660
+        one.gateway.scheduler.changed()
+        assert await one.post.text() == "Which?"
+        await one.settled()
+    async with office(tmp_path) as two:  # another file, in which neither is
+        assert await two.ask("what is 1+1?") == "1+1 = 2."
+        assert two.box.facts("asked/") == {}
+
+
+async def test_a_new_conversation_drops_its_own_question_and_no_job_s(tmp_path: Path) -> None:
+    clock = Clock(NOON)
+    asks = 'request_user_input(question="Which?")'
+    tools = {"tools": ["request_user_input", "calculate"]}
+    cron = {"ask": {"every": "10m", "text": asks, "to": "post:1"}}
+    async with office(tmp_path, agent=tools, cron=cron, clock=clock, wait=clock.wait) as one:
+        assert await one.ask(asks) == "Which?"
+        clock.end = NOON + 660
+        one.gateway.scheduler.changed()
+        assert await one.post.text() == "Which?"
+        await one.settled()
+        await one.ask("/new")
+        assert await one.ask("blue") == "request_user_input: blue"
+        assert await one.ask("what is 1+1?") == "1+1 = 2."
+        assert one.box.facts("asked/") == {}
+
+
 # --- jobs, heartbeats, tasks
 
 
@@ -297,7 +333,7 @@ from dataclasses import dataclass
 from wick_graph import ToolContext, tool
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Who:
     user: str
     chat_id: str
@@ -329,12 +365,18 @@ async def test_the_context_of_a_turn_is_what_the_chat_knows(
         assert "post:2 2 free" in by_chat(one.box.outbox())["post:2"][-1]
 
 
-async def test_a_context_that_no_chat_knows_is_refused_at_the_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("held", "fault"),
+    [("secret: str", r"secret \(missing\)"), ("channel: int", r"channel \(int parsing\)")],
+)
+async def test_a_context_that_no_chat_knows_is_refused_at_the_start(
+    tmp_path: Path, held: str, fault: str
+) -> None:
     name = f"who_{crc32(str(tmp_path).encode())}"
-    code = "from dataclasses import dataclass\n\n\n@dataclass\nclass Key:\n    secret: str\n"
+    code = f"from dataclasses import dataclass\n\n\n@dataclass\nclass Key:\n    {held}\n"
     (tmp_path / f"{name}.py").write_text(code)
     agent = {"context": {"use": f"{name}:Key"}}
-    said = r"agents\.yaml:\d+: agents\.default\.context: .*Key: secret \(missing\); a chat knows"
+    said = rf"agents\.yaml:\d+: agents\.default\.context: .*Key: {fault}; a chat knows"
     with pytest.raises(ConfigError, match=said):
         async with office(tmp_path, agent=agent):
             pass

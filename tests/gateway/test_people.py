@@ -503,6 +503,13 @@ def test_an_approved_call_is_refused_once_the_rules_forbid_it() -> None:
     assert (world.ran, result.text) == ([], "end")
 
 
+def test_an_output_is_an_answer_that_each_role_may_give() -> None:
+    schema = {"type": "object", "title": "City", "properties": {"town": {"type": "string"}}}
+    world = World(wild("City", town="Bern"))
+    world.agent = world.agent.with_output(schema)
+    assert world.say("Which?", "untrusted").output == {"town": "Bern"}
+
+
 def test_a_sub_agent_has_the_role_of_the_whole_thread() -> None:
     """The owner's own turn delegates, in a thread with an untrusted text."""
     ran: list[str] = []

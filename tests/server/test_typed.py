@@ -113,8 +113,15 @@ def held(**one: Any) -> dict[str, Any]:
         ({"$ref": "https://example.com/a.json"}, "only references into the schema itself"),
         ({"$ref": "file:///etc/passwd"}, "only references into the schema itself"),
         (held(pattern="(a+)+$"), "can take forever"),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "dependencies": {"name": held(pattern="(a+)+$")},
+            },
+            "can take forever",
+        ),
         ({"type": "object", "patternProperties": {"(a+)+$": {}}}, "can take forever"),
-        ({"$ref": "#"}, "in a circle"),
+        ({"$ref": "#"}, "in a circle, as a type that holds itself does; write out"),
         ({"$dynamicRef": "#x"}, "only plain references"),
         ({"$ref": "#/$defs/No"}, "which they lack"),
         ({"$schema": 5}, "must be a text"),

@@ -24,6 +24,7 @@ from tests.store.test_store_threads import Clock
 from tests.support.postgres import connected
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import Keys, SqlSaver, SqlStore
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.encryption import Plain
 from wick_graph.store.maintenance import repair
 from wick_graph.store.memories import LONGEST, _key
@@ -174,6 +175,24 @@ def test_an_item_that_is_put_again_after_its_end_is_a_new_one(
 def test_a_ttl_that_is_no_time_is_refused(store: SqlStore, ttl: Any) -> None:
     with pytest.raises(ValueError, match="ttl must be minutes above 0"):
         store.put(A, "k", {}, ttl=ttl)
+
+
+def test_no_cursor_outlives_its_transaction(
+    store: SqlStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end resets the statement, which another thread may be running by then."""
+    left: list[Any] = []
+    real = StoreConnection.apply
+
+    def apply(core: Any, *args: Any, **more: Any) -> Any:
+        left.append(real(core, *args, **more))
+        return left[-1]
+
+    store.put(A, "k", {}, ttl=1)
+    clock.forward(0.5)
+    monkeypatch.setattr(StoreConnection, "apply", apply)
+    assert keys(store.search(A)) == ["k"]
+    assert left == [None]
 
 
 def test_a_sweeper_deletes_by_itself(store: SqlStore, outside: Outside) -> None:

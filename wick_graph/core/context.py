@@ -119,8 +119,9 @@ class ContextSchema:
             )
         made = {**(given or {}), self.subject: who}
         held = self.read(agent, made)
-        known = held if isinstance(held, Mapping) else vars(held)
-        if known.get(self.subject) != who:  # an alias of the field, or a validator
+        is_map = isinstance(held, Mapping)
+        known = held.get(self.subject) if is_map else getattr(held, self.subject, None)
+        if known != who:  # an alias of the field, or a validator
             raise ConfigError(
                 f"the field {self.subject} of the context is not the token's; make it a plain text"
             )

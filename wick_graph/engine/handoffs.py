@@ -65,7 +65,7 @@ def team(
     words |= {name: one.description.strip() for name, one in handoffs.items()}
     all_tools = {name: _transfer(name, text) for name, text in words.items()}
     if len({tool.name for tool in all_tools.values()}) < len(all_tools):
-        raise ConfigError(f"handoffs: a name is too like {spec.name!r:.80}; use another name")
+        raise ConfigError("handoffs: two names are too alike for their tools; use other names")
     joined = {name: _joining(name, one.agent) for name, one in handoffs.items()}
     counts = [hook for mine in joined.values() for hook in mine if isinstance(hook, BudgetHook)]
     own = [*hooks, *(hook.counting() for hook in counts[:1] if not _counts(hooks))]

@@ -14,7 +14,7 @@ from wick_graph.config import AgentsFile
 from wick_graph.config.gateway import Busy
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
-from wick_graph.errors import NothingWaitsError, StorageError, WickError
+from wick_graph.errors import ConfigError, NothingWaitsError, StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents, context_of
 from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, transcribe
 from wick_graph.gateway.channels.protocol import FetchingChannel, Receive
@@ -284,18 +284,23 @@ class Conversations:
         and an owner may answer for the owner's job.
         """
         box, row = self._mailbox, turn.rows[0].key
-        found = await box.run(box.facts, _asked_key(home))
+        found = await box.run(box.facts, _asked_key(turn.last.key))
         mine = {name: row in (fact.get("row"), fact["by"]) for name, fact in found.items()}
         order = sorted(found, key=lambda name: (not mine[name], -float(found[name]["at"])))
         for name, fact in ((name, found[name]) for name in order):
             thread, other, turn.asked = str(fact["thread"]), agent, fact["origin"]
             if thread != home:
-                other = await self._agents.get(fact["agent"], turn.asked)
+                try:
+                    other = await self._agents.get(fact["agent"], turn.asked)
+                except ConfigError:  # the file has no such agent any more: none can go on
+                    await box.run(box.drop_fact, name)
+                    continue
             if mine[name]:  # again, after a crash
                 turn.answers = str(fact["id"] if fact.get("row") == row else fact["was"])
                 turn.drops.append(name)
                 return other, thread
-            if fact.get("row") or not await _asks(other, thread, fact):
+            archived = fact["own"] and thread != home
+            if fact.get("row") or archived or not await _asks(other, thread, fact):
                 await box.run(box.drop_fact, name)
             elif _may_answer(turn.origin, fact["origin"], own=thread == home):
                 turn.answers = str(fact["id"])
@@ -340,9 +345,9 @@ class Conversations:
             if place != here:
                 told = ["I have asked the owner, and go on when it is allowed."]
         for number, text in other_questions(result)[:1]:
-            home = await self.sessions.thread(str(origin.get("home") or turn.last.key))
-            name, thread = _asked_key(home, result.thread_id), result.thread_id
-            asker = {"by": turn.rows[0].key, "was": turn.answers, "at": self._clock()}
+            home, thread = str(origin.get("home") or turn.last.key), result.thread_id
+            name, own = _asked_key(home, thread), thread == await self.sessions.thread(home)
+            asker = {"by": turn.rows[0].key, "was": turn.answers, "at": self._clock(), "own": own}
             await box.run(box.put_fact, name, {"id": number, "thread": thread, **about, **asker})
             turn.drops = [one for one in turn.drops if one != name]  # that was the one before
             told.append(text)
@@ -559,5 +564,5 @@ def _may_answer(origin: Mapping[str, Any], asked: Mapping[str, Any], *, own: boo
 
 
 def _asked_key(home: str, thread: str | None = None) -> str:
-    """Return the key of a thread's question to a chat, by the chat's thread; or how all begin."""
+    """Return the key of a thread's question to a chat, by the chat's session; or how all begin."""
     return f"asked/{hashed(home)}/{'' if thread is None else hashed(thread)}"

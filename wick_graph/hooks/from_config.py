@@ -63,8 +63,10 @@ def check_context(agent_id: str, schema: ContextSchema | None, file: AgentsFile)
         ConfigError: It does.
     """
     if schema is not None and agent_id in file.in_chats():
+        channel = next(iter(file.channels))
+        chat = {**dict.fromkeys(CHAT, "1"), "channel": channel, "session": f"{channel}:1"}
         try:
-            schema.of_chat(agent_id, dict.fromkeys(CHAT, "1"))
+            schema.of_chat(agent_id, chat)
         except ConfigError as error:
             raise file.error(("agents", agent_id, "context"), str(error)) from None
 

@@ -88,12 +88,15 @@ class RoleHook(BaseHook):
 
     @in_place
     async def after_model(self, message: AIMessage, ctx: HookContext) -> Any:
-        """Answer calls of other tools, before anyone is asked to approve them."""
+        """Answer calls of other tools, before anyone is asked to approve them.
+
+        An output is an answer, and no call.
+        """
         role = role_in(ctx.state)
         refused = {
             call["id"] or "": self._refused(role, call["name"], ctx.thread_id)
             for call in message.tool_calls
-            if not self.allows(role, call["name"])
+            if call["name"] not in ctx.outputs and not self.allows(role, call["name"])
         }
         return Verdict(answers=refused) if refused else None
 

@@ -186,6 +186,7 @@ class OutputForm:
         assert self.adapter is not None
         for data in (self._dumped(made), written):
             try:
+                json.dumps(data, allow_nan=False)  # "Infinity" is a number to pydantic, and no JSON
                 if data is not None and self._dumped(self.build(data)) == self._dumped(made):
                     return data
             except Exception:  # a type may write what it does not read

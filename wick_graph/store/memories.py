@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Self
 
 from langgraph.store.base import (
@@ -301,7 +302,7 @@ class SqlStore(BaseStore):
         with self._core.reading() as db:
             found, touched = self._answers(db, plan)
         if touched and not self._core.dialect.reads_only:
-            self._core.apply(None, lambda db: db.executemany(_TOUCH, touched))
+            self._core.apply(None, partial(_touch, touched))
         return found
 
     def _answers(self, db: Database, plan: _Plan) -> tuple[list[Result], list[tuple[Any, ...]]]:
@@ -367,6 +368,11 @@ def _checked_key(put: PutOp) -> bytes:
     if value is not None and not isinstance(value, Mapping):
         raise ValueError(f"a value must be a mapping, or None to delete it, not {value!r:.80}")
     return key
+
+
+def _touch(touched: Sequence[tuple[Any, ...]], db: Database) -> None:
+    """Let the TTL of items begin again; the cursor ends here, where no other thread uses it."""
+    db.executemany(_TOUCH, touched)
 
 
 class _Reading:

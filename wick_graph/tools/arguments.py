@@ -373,14 +373,17 @@ MAX_PARTS: Final = 10_000
 
 MAX_DEPTH: Final = 60
 
-_NAMED: Final = ("properties", "$defs", "definitions", "dependentSchemas")
-"""Keywords with subschemas under arbitrary names."""
+_NAMED: Final = ("properties", "$defs", "definitions", "dependentSchemas", "dependencies")
+"""Keywords with subschemas under arbitrary names; the drafts before 2019 have the last one."""
 
-_LISTED: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_LISTED: Final = (
+    *("allOf", "anyOf", "oneOf", "prefixItems", "items"),
+    *("type", "disallow", "extends"),  # of draft 3
+)
 
 _SINGLE: Final = (
     *("items", "additionalItems", "additionalProperties", "unevaluatedItems", "contains", "if"),
-    *("unevaluatedProperties", "propertyNames", "not", "then", "else"),
+    *("unevaluatedProperties", "propertyNames", "not", "then", "else", "extends"),
 )
 
 _REFUSED: Final = {
@@ -420,7 +423,10 @@ class _Weigher:
             return 1
         me = id(schema)
         if me in above:
-            raise ConfigError("the parameters refer to themselves in a circle")
+            raise ConfigError(
+                "the parameters refer to themselves in a circle, as a type that holds itself does; "
+                "write out as many levels as are needed"
+            )
         if len(above) >= MAX_DEPTH:
             raise ConfigError(f"the parameters are nested more than {MAX_DEPTH} deep")
         if me not in self._known:
