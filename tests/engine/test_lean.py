@@ -198,8 +198,19 @@ def test_another_langgraph_runs_its_own_loop(
 
 
 def test_nothing_of_langgraph_is_replaced(served: Served) -> None:
-    assert pinned.is_known()
+    assert pinned.is_release()
+    assert pinned.is_own(pinned.in_use())
     assert pinned.in_use() == pinned._found["in_use"]
+
+
+def test_what_is_replaced_for_a_time_is_served_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may record other graphs before its first agent runs."""
+    graph: Any = agent_of("3")[0].graph
+    monkeypatch.setattr(pinned, "_found", {})
+    with monkeypatch.context() as while_recorded:
+        while_recorded.setattr(pregel, "_output", lambda *args, **kwargs: None)
+        assert pinned.lean_for(graph, {}, {}) is None
+    assert pinned.lean_for(graph, {}, {}) is not None
 
 
 def test_a_saver_with_its_own_put_is_asked(door: Door, tmp_path: Path, served: Served) -> None:

@@ -224,7 +224,7 @@ GUARDED: Final = (
         "thread-of-another-tenant",
         "The same id is another thread for another tenant.",
         ("test_a_tenant_finds_its_own_threads_alone",),
-        ("Threads._query", ".where(threads.c.tenant == self._core.tenant)", ""),
+        ("Threads.list", "(self._core.tenant, *given", "(b'', *given"),
     ),
     mutant(
         "foreign-hosts-served",

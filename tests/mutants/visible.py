@@ -139,7 +139,7 @@ VISIBLE: Final = (
         "A fork is a branch of its own.",
         ("test_a_fork_is_a_branch_that_counts_on_from_where_it_left",),
         (
-            "_Opening._branch_off",
+            "Opening._branch_off",
             "max(row.branch for row in rows) + 1",
             "max(row.branch for row in rows)",
         ),
@@ -148,7 +148,7 @@ VISIBLE: Final = (
         "branch-counts-what-came-after",
         "A branch counts on from where it begins.",
         ("test_a_fork_is_a_branch_that_counts_on_from_where_it_left",),
-        ("_Opening._branch_off", "if place[2] < checkpoint)", "if True)"),
+        ("Opening._branch_off", "if place[2] < checkpoint)", "if True)"),
     ),
     mutant(
         "blame-names-the-agent",

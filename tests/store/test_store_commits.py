@@ -587,7 +587,7 @@ def test_what_a_hook_injects_at_each_step_is_stored_once(tmp_path: Path) -> None
             made.graph.invoke(given(), config())
         sizes.append(file.stat().st_size)
     assert sizes[1] - sizes[0] < 200_000
-    assert sizes[1] < 600_000
+    assert sizes[1] < 610_000  # each index has a page
 
 
 def test_a_lease_is_checked_anew_by_each_writer_of_a_commit(tmp_path: Path) -> None:

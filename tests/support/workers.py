@@ -59,7 +59,7 @@ def load() -> None:
     os.chdir(forked.ROOT)
     sys.path.insert(0, str(forked.ROOT))
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
-        pytest.main(["--collect-only", "-n", "0", "-p", "no:terminal"], plugins=[_NoTests()])
+        pytest.main(["--collect-only", "-n", "0", "-s", "-p", "no:terminal"], plugins=[_NoTests()])
 
 
 def fork() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module, metadata
 from operator import attrgetter
 from pathlib import Path
@@ -90,30 +90,35 @@ def lean_for(graph: Any, config: Mapping[str, Any], options: Mapping[str, Any]) 
     """Return the module `lean` if it serves this run of an agent's graph; else None."""
     if not switch["lean"]:
         return None
-    if "lean" not in _found:
-        known = is_known()
-        _found["lean"] = import_module("wick_graph.engine.lean") if known else None
-        _found["in_use"] = in_use() if known else None  # another release may lack some of it
-    lean = _found["lean"]
-    if lean is None or in_use() != _found["in_use"]:
+    if "release" not in _found:
+        _found["release"] = is_release()
+    if not _found["release"]:
         return None
-    return lean if _is_plain(graph) and _asks_nothing_else(graph, config, options) else None
+    now = in_use()
+    if "lean" not in _found and is_own(now):  # what is replaced for a time is back later
+        _found.update(in_use=now, lean=import_module("wick_graph.engine.lean"))
+    if now != _found.get("in_use"):
+        return None
+    plain = _is_plain(graph) and _asks_nothing_else(graph, config, options)
+    return _found["lean"] if plain else None
 
 
-def is_known() -> bool:
-    """Return whether LangGraph is the release that `lean` is for, with nothing replaced in it."""
+def is_release() -> bool:
+    """Return whether LangGraph is the release that `lean` is for."""
     try:
         if metadata.version("langgraph") != RELEASE:
             return False
-        files = {name: str(sys.modules[name].__file__) for name in SOURCES}
-        if any(digest(files[name]) != known for name, known in SOURCES.items()):
-            return False
+        return all(digest(str(sys.modules[one].__file__)) == own for one, own in SOURCES.items())
     except (OSError, KeyError, metadata.PackageNotFoundError):
         return False
-    own = set(map(os.path.realpath, files.values()))
+
+
+def is_own(found: Sequence[Any]) -> bool:
+    """Return whether functions and classes are LangGraph's own, and none replaces one of them."""
+    own = {os.path.realpath(str(sys.modules[name].__file__)) for name in SOURCES}
     return all(
         type(one) is FunctionType and os.path.realpath(one.__code__.co_filename) in own
-        for one in in_use()
+        for one in found
         if not isinstance(one, type)
     )
 
