@@ -20,6 +20,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, Remove
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
+from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 from tests.engine.warm_process import Adder, act, adding, shown
@@ -413,7 +414,9 @@ def test_models_made_for_each_call_do_not_pile_up(tmp_path: Path) -> None:
         name = "choosing"
 
         def wrap_model_call(self, request: Any, next: Any) -> Any:
-            made = Claude(model_name="claude-haiku-4-5", timeout=None, stop=None, api_key="none")
+            made = Claude(
+                model_name="claude-haiku-4-5", timeout=None, stop=None, api_key=SecretStr("none")
+            )
             return next(
                 replace(request, model=ModelChoice(model=made, name="claude", context_window=1_000))
             )
