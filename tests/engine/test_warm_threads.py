@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, Remove
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
+from pydantic import SecretStr
+from typing_extensions import TypedDict
 
 from tests.engine.warm_process import Adder, act, adding, shown
 from tests.store.encrypted import KEYS
@@ -344,6 +346,43 @@ def test_a_foreign_graph_gets_its_own(tmp_path: Path) -> None:
 # --- how much is kept ----------------------------------------------------------------------------
 
 
+@dataclass
+class Order:
+    """A class that only one agent's state names."""
+
+    number: int
+
+
+class Shop(TypedDict, total=False):
+    """That agent's state."""
+
+    order: Order
+
+
+def test_a_class_that_only_the_next_agent_knows(tmp_path: Path) -> None:
+    """What another agent read without the class is not kept for it."""
+    url = f"sqlite:///{tmp_path / 't.db'}"
+    told = HumanMessage("x", additional_kwargs={"order": Order(1)})
+    with SqlSaver.from_url(url, allow=[Order]) as saver:
+        at: Any = {"configurable": {"thread_id": "t"}}
+        adding(saver)[0].graph.update_state(at, {"messages": [told]}, as_node="tools")
+    read: list[Any] = []
+
+    class Reading(BaseHook):
+        name = "reading"
+
+        def before_agent(self, state: Any, ctx: Any) -> None:
+            read.append(state["messages"][0].additional_kwargs["order"])
+
+    with SqlSaver.from_url(url) as saver:
+        adding(saver, hooks=[Reading()])[0].invoke("hi", thread_id="t")
+        knowing, _ = adding(saver, hooks=[Reading()], state_schema=Shop)
+        for _ in range(2):
+            knowing.invoke("hi", thread_id="t")
+        assert kept(saver) == 1
+    assert [type(one).__name__ for one in read] == ["StoredObject", "Order", "Order"]
+
+
 def test_none_is_kept_with_0(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 't.db'}"
     with SqlSaver.from_url(url, warm_bytes=0) as saver:
@@ -375,7 +414,9 @@ def test_models_made_for_each_call_do_not_pile_up(tmp_path: Path) -> None:
         name = "choosing"
 
         def wrap_model_call(self, request: Any, next: Any) -> Any:
-            made = Claude(model_name="claude-haiku-4-5", timeout=None, stop=None, api_key="none")
+            made = Claude(
+                model_name="claude-haiku-4-5", timeout=None, stop=None, api_key=SecretStr("none")
+            )
             return next(
                 replace(request, model=ModelChoice(model=made, name="claude", context_window=1_000))
             )

@@ -72,6 +72,8 @@ def test_a_recorded_run_is_opened_by_its_thread(folder: Path) -> None:
 
 def test_what_cannot_be_recorded_is_refused(folder: Path) -> None:
     assert "say what to run" in wick(folder, "debug", "app.py:graph").stderr
+    both = wick(folder, "debug", "app.py:graph", "hi", "--input", "{}")
+    assert "give a message or --input JSON, not both" in both.stderr
     assert "is no JSON" in wick(folder, "debug", "app.py:graph", "--input", "{").stderr
     nothing = wick(folder, "debug", "app.py:graph", "--thread", "no")
     assert "there is no thread no" in nothing.stderr

@@ -40,6 +40,9 @@ RUN_FAILED: Final = 2
 STOPPED: Final = 3
 """Exit code of `--batch` if the script ends at a breakpoint."""
 
+_SAID: Final = 500
+"""Most characters of a graph's error."""
+
 _HINT: Final = "a recorded thread opens without its agent: wick debug --thread ID, or --last"
 
 Level = Literal["steps", "full"]
@@ -281,6 +284,8 @@ def _recorded(wanted: _Wanted, graph: Any, stack: ExitStack) -> tuple[Any, Any]:
     """
     from wick_graph.debug import DebugSession, record
     from wick_graph.errors import ConfigError
+    from wick_graph.hooks.prompt_files import one_line
+    from wick_graph.journal.tracebacks import message_of
 
     if wanted.thread is not None and wanted.text is None and wanted.input is None:
         saver = _saver_with(wanted.thread, graph.checkpointer, stack)
@@ -292,7 +297,8 @@ def _recorded(wanted: _Wanted, graph: Any, stack: ExitStack) -> tuple[Any, Any]:
         try:
             graph.invoke(given, langgraph_config.with_configurable(None, thread_id=name))
         except Exception as error:  # the graph's own; the recording shows where it came from
-            output.say(f"the run failed: {type(error).__name__}: {error}")
+            said = one_line(message_of(error), _SAID)
+            output.say(f"the run failed: {type(error).__name__}: {said}")
     stack.callback(recording.close)
     for problem in recording.problems:
         output.say(problem)
@@ -326,6 +332,8 @@ def _input_of(wanted: _Wanted) -> Any:
 
     if wanted.input is None:
         return {"messages": [("user", wanted.text)]}
+    if wanted.text is not None:
+        raise ConfigError("give a message or --input JSON, not both")
     try:
         return json.loads(wanted.input)
     except ValueError as error:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Final, Literal, overload
 
 from wick_graph.core.moments import DEBUGGER, EVERYWHERE, NULL_LISTENER, Listener
 from wick_graph.debug.session import DebugSession
-from wick_graph.errors import DebugError
+from wick_graph.errors import DebugError, StorageError
 from wick_graph.foreign.copies import open_store
 from wick_graph.foreign.listener import HERE, LISTENER
 from wick_graph.foreign.run import ForeignRun
 from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal, line_of
 from wick_graph.journal.reconstruct import RecordedRequest
+from wick_graph.journal.tracebacks import message_of
 from wick_graph.runtime.context import Run
 from wick_graph.store.copying import transfer
 from wick_graph.store.maintenance import tenant_of
 from wick_graph.store.saver import SqlSaver
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Recording:
@@ -36,6 +40,7 @@ class Recording:
         """Why recordings of runs stopped; the runs went on."""
         self._store = store
         self._copies: SqlSaver | None = None
+        self._refused = ""
         self._lock = threading.Lock()
         self._journals: dict[str, Journal] = {}
         self._of: dict[tuple[str, int], Journal] = {}
@@ -67,13 +72,23 @@ class Recording:
             if isinstance(saver, SqlSaver):
                 store = saver
             else:
-                store = self._copies = self._copies or open_store(self._store)
+                store = self._copies = self._copies or self._opened()
             self._note(run.thread_id, run.run_id, store)
         return store
 
     def tell(self, problem: str) -> None:
-        """Note that a run could not be recorded."""
+        """Note that a run could not be recorded, and warn of each cause once."""
+        if problem not in self.problems:
+            _log.warning("%s; the run itself goes on", problem)
         self.problems.append(problem)
+
+    def _opened(self) -> SqlSaver:
+        if not self._refused:
+            try:
+                return open_store(self._store)
+            except Exception as error:
+                self._refused = message_of(error)
+        raise StorageError(self._refused)
 
     def _note(self, thread: str, run_id: str, saver: SqlSaver) -> None:
         self.runs.append((thread, run_id))
@@ -160,6 +175,8 @@ class _Block:
 
     def __enter__(self) -> Recording:
         made = self._recording
+        if self._tokens is not None:
+            raise DebugError("this block records already; call record() again for another one")
         self._tokens = DEBUGGER.set(made), HERE.set(made)
         if self._everywhere:
             EVERYWHERE.append(made)
@@ -167,13 +184,14 @@ class _Block:
         return made
 
     def __exit__(self, *error: object) -> None:
-        made, tokens = self._recording, self._tokens
+        made, tokens, self._tokens = self._recording, self._tokens, None
         LISTENER.close(made)
         if self._everywhere:
             EVERYWHERE.remove(made)
         if tokens is not None:
-            DEBUGGER.reset(tokens[0])
-            HERE.reset(tokens[1])
+            with suppress(ValueError):  # another task leaves the block, as in async fixtures
+                DEBUGGER.reset(tokens[0])
+                HERE.reset(tokens[1])
         made.stop()
 
     async def __aenter__(self) -> Recording:

@@ -12,11 +12,10 @@ from langgraph.channels import DeltaChannel, UntrackedValue
 from langgraph.errors import EmptyChannelError
 
 from wick_graph import langgraph_config
-from wick_graph.errors import StorageError
 from wick_graph.journal.value_store import CUT, HEAD
 from wick_graph.store.codec import Codec
 from wick_graph.store.row_format import pack_id
-from wick_graph.store.saver import SqlSaver
+from wick_graph.store.saver import SqlSaver, dialect_of
 
 RECORDED: Final = Path("checkpoints", "recorded.db")
 """The database for recordings of runs without an `SqlSaver`."""
@@ -39,7 +38,7 @@ class LenientCodec(Codec):
     def _extend(self, value: Any, pack: Any) -> Any:
         try:
             return super()._extend(value, pack)
-        except StorageError:
+        except Exception:  # also one of the value's own methods
             return {CUT: type(value).__name__, "head": _text(value), **_fields(value)}
 
 
@@ -68,17 +67,18 @@ def open_store(store: SqlSaver | str | None) -> SqlSaver:
     """
     if isinstance(store, SqlSaver):
         return SqlSaver(store._core, LenientCodec())
+    url = f"sqlite:///{RECORDED}" if store is None else store
     if store is None:
         RECORDED.parent.mkdir(exist_ok=True)
         sys.stderr.write(f"wick: recording into {RECORDED}\n")
-        store = f"sqlite:///{RECORDED}"
-    opened = SqlSaver.from_url(store, ttl=TTL, synchronous="NORMAL")
-    for file in opened.files:
-        for name in (file, f"{file}-wal", f"{file}-shm"):
-            if os.path.exists(name):  # noqa: PTH110  # a text that the store gives
-                os.chmod(name, 0o600)  # noqa: PTH101  # as above
+    for file in map(Path, dialect_of(url).files):
+        os.close(os.open(file, os.O_CREAT, 0o600))  # a new one is private from its first byte
+        if store is None:
+            file.chmod(0o600)
+    opened = SqlSaver.from_url(url, ttl=TTL, synchronous="NORMAL")
     made = SqlSaver(opened._core, LenientCodec())
-    made.sweep()
+    if store is None:  # the threads of any other store are its owner's
+        made.sweep()
     return made
 
 

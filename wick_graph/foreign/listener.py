@@ -17,6 +17,7 @@ from wick_graph.engine.lifecycle import is_nested
 from wick_graph.foreign.run import ForeignRun, Keeper, saver_of
 from wick_graph.foreign.seams import HEARD, MUTE, SEAMS, Heard
 from wick_graph.journal.run_start import Mode
+from wick_graph.journal.tracebacks import message_of
 from wick_graph.store.row_format import pack_id
 
 HERE: Final[ContextVar[Keeper | None]] = ContextVar("wick_recording", default=None)
@@ -62,9 +63,16 @@ class Listener:
         """Return what records an `update_state`."""
         return Update(None if _is_agent(graph) else self._keeper(), graph, config, supersteps)
 
+    def fail(self, error: Exception) -> None:
+        """Note that a run or an update could not be recorded; it goes on."""
+        if (keeper := self._keeper()) is not None:
+            keeper.tell(f"a run was not recorded: {type(error).__name__}: {message_of(error)}")
+
     def _keeper(self) -> Keeper | None:
-        here, everywhere = HERE.get(), self._everywhere
-        return here if here is not None or not everywhere else everywhere[-1]
+        here = HERE.get()
+        if here in self._open:  # a task may outlive the block that it began in
+            return here
+        return next(iter(self._everywhere[-1:]), None)
 
 
 class Update(ForeignRun):

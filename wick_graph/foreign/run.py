@@ -104,6 +104,8 @@ class ForeignRun(seams.Heard):
         self._config = config
         self._copy: Copy | None = None
         self._loop: Any = None
+        self._end: str | None = None
+        """The last checkpoint of the outermost loop."""
         self._calls: dict[Any, tuple[TaskVisit, str, str | None]] = {}
         self._asked: set[str] = set()
         self._by_callbacks: dict[Any, TaskVisit] = {}
@@ -123,6 +125,7 @@ class ForeignRun(seams.Heard):
                 "shape": shape_of(self._graph),
             },
             model=None,
+            started_ns=self.journal.started_ns,
         )
 
     # --- the run ---------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ class ForeignRun(seams.Heard):
         if self._loop is None:
             self._loop = loop
             known = langgraph_config.configurable(loop.checkpoint_config)
-            self.base = known.get(langgraph_config.CHECKPOINT_ID) or None
+            self.base = self._end = known.get(langgraph_config.CHECKPOINT_ID) or None
             kept = loop.durability != "exit"  # else its store has the end only
             self._open(loop.checkpointer if kept else None)
         if self._copy is not None:
@@ -166,6 +169,8 @@ class ForeignRun(seams.Heard):
     @_safely
     def checkpoint(self, loop: Any) -> None:
         """Copy a checkpoint that another saver keeps."""
+        if loop is self._loop:
+            self._end = loop.checkpoint["id"]
         if self._copy is not None:
             self._copy.checkpoint(loop)
 
@@ -196,12 +201,11 @@ class ForeignRun(seams.Heard):
     def _ended(self, error: BaseException | None) -> None:
         if not self.journal.is_open:  # it failed before its first step
             self._open(None)
-        at = None if self._loop is None else self._loop.checkpoint["id"]
         paused = self._loop is not None and self._loop.status in _PAUSED
         stopped = "interrupted" if self._asked or paused else "done"
         if error is not None:
             stopped = "failed" if isinstance(error, Exception) else "cancelled"
-        about = {} if at is None else {"end": pack_id(at)}
+        about = {} if self._end is None else {"end": pack_id(self._end)}
         data = {"stopped_because": stopped, "error": error, "about": about}
         self.journal.record(Moment("run", "exit" if error is None else "error", "", data))
 
@@ -291,7 +295,7 @@ class ForeignRun(seams.Heard):
 
     def layer(self, visit: TaskVisit, phase: str, name: str, given: Any) -> Callable[[Any], object]:
         """Record that a middleware's layer is entered; return what records that it is left."""
-        call = given.tool_call["id"] if phase == "wrap_tool_call" else None
+        call = given.tool_call.get("id") if phase == "wrap_tool_call" else None
 
         def ended(made: Any) -> None:
             fails = isinstance(made, BaseException)

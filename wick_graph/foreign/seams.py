@@ -86,6 +86,9 @@ class Opener(Protocol):
         or with None if that is None.
         """
 
+    def fail(self, error: Exception) -> None:
+        """Note that one of these could not be done."""
+
 
 HEARD: Final[ContextVar[Heard | None]] = ContextVar("wick_heard", default=None)
 """What hears the run of this context."""
@@ -166,9 +169,14 @@ class Seams:
     def hear(self, graph: Any, input: Any, config: Any) -> Heard | None:
         """Ask the opener, and make the layers of a graph that is heard audible."""
         opener = self._opener
-        heard = None if opener is None else opener.hear(graph, input, config)
-        if (heard or HEARD.get()) is not None and graph not in self._graphs:
-            self._graphs.add(graph)
+        if opener is None:
+            return None
+        try:
+            heard = opener.hear(graph, input, config)
+        except Exception as error:  # such as a config of another type: the run tells it itself
+            opener.fail(error)
+            return None
+        if (heard or HEARD.get()) is not None:
             self._open_layers(graph)
         return heard
 
@@ -179,9 +187,12 @@ class Seams:
 
     def _open_layers(self, graph: Any) -> None:
         try:
+            if graph in self._graphs:
+                return
+            self._graphs.add(graph)
             found = list(layers_of(graph))
-        except Exception:  # a release with other closures
-            found = []
+        except Exception:  # a release with other closures, or a graph without a hash
+            return
         for phase, fn, owner, name in found:
             made = _heard_layer(phase, fn)
             setattr(owner, name, made)
@@ -397,9 +408,12 @@ def _update(seams: Seams, patch: Patch, original: Call) -> Call:
             made = original(self, config, supersteps)
         finally:
             _UPDATING.reset(token)
-        if seams.opener is not None:
-            note = seams.opener.updated(self, config, supersteps, made)
-            note(None if note.saver is None else note.saver.get_tuple(made))
+        if (opener := seams.opener) is not None:
+            try:
+                note = opener.updated(self, config, supersteps, made)
+                note(None if note.saver is None else note.saver.get_tuple(made))
+            except Exception as error:
+                opener.fail(error)
         return made
 
     return bulk_update_state
@@ -414,9 +428,12 @@ def _aupdate(seams: Seams, patch: Patch, original: Call) -> Call:
             made = await original(self, config, supersteps)
         finally:
             _UPDATING.reset(token)
-        if seams.opener is not None:
-            note = seams.opener.updated(self, config, supersteps, made)
-            note(None if note.saver is None else await note.saver.aget_tuple(made))
+        if (opener := seams.opener) is not None:
+            try:
+                note = opener.updated(self, config, supersteps, made)
+                note(None if note.saver is None else await note.saver.aget_tuple(made))
+            except Exception as error:
+                opener.fail(error)
         return made
 
     return abulk_update_state

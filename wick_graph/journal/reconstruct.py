@@ -286,7 +286,7 @@ class Reconstruction:
         run = self.reader.run_of(entry)
         if entry.what == "run.enter" or entry.kind == "interrupt":
             return run.base
-        if run.shape:
+        if run.shape and run.end is not None:
             return run.end
         with self.reader.reading() as db:
             return self.reader.rows.last_id_of_run(

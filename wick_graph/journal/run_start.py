@@ -172,7 +172,7 @@ def start(opened: Opening, begun: Begun, options: JournalOptions) -> JournalList
         run=pack_id(begun.run_id),
         branch=opened.branch,
         status="running",
-        started=rows.now(),
+        started=rows.now() - (time.monotonic_ns() - begun.started_ns) / 1e9,
         ended=None,
         body=None,
     )

@@ -6,8 +6,8 @@ other processes too, number theirs in between. So each transaction adds one page
 
 from __future__ import annotations
 
-import logging
 import threading
+import time
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any, Final
@@ -16,11 +16,10 @@ from wick_graph.core.moments import Directive, JournalOptions, Moment
 from wick_graph.journal.encode import MutationGuard
 from wick_graph.journal.recorder import JournalListener
 from wick_graph.journal.run_start import Begun, Opening, start
+from wick_graph.journal.tracebacks import message_of
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import JournalRows
 from wick_graph.store.saver import SqlSaver
-
-_log: Final = logging.getLogger(__name__)
 
 _LOCK: Final = threading.Lock()
 
@@ -89,6 +88,7 @@ class RunJournal:
     ) -> None:
         """Take the checkpoint at which the run began, and how: asked for at its first commit."""
         self.begun, self.options = begun, options
+        self.started_ns = time.monotonic_ns()
         self.listener: JournalListener | None = None
         self.problem = ""
         """Why the recording stopped; empty while it goes on."""
@@ -136,8 +136,8 @@ class RunJournal:
     def fail(self, error: BaseException) -> None:
         """Stop recording; the run goes on."""
         if not self.problem:
-            self.problem = f"the recording of a run stopped: {type(error).__name__}: {error}"
-            _log.warning("%s; the run itself goes on", self.problem)
+            why = f"{type(error).__name__}: {message_of(error)}"
+            self.problem = f"the recording of a run stopped: {why}"
 
     def close(self) -> None:
         """Commit the rest."""

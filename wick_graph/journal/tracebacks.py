@@ -13,7 +13,7 @@ MAX_BYTES: Final = 4_096
 """Largest size of an error as text."""
 
 _TEXT: Final = 1_000
-"""Characters of a message or of all notes."""
+"""Bytes of a message or of all notes."""
 
 _LINE: Final = 120
 
@@ -73,16 +73,23 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _described(error: BaseException) -> dict[str, Any]:
-    notes = [str(note)[:_TEXT] for note in getattr(error, "__notes__", ())]
+    given = getattr(error, "__notes__", None)
+    notes = [str(note) for note in given[:_CAUSES]] if isinstance(given, list) else []
+    left = _TEXT // max(len(notes), 1)
     return {
         "type": type(error).__name__,
-        "message": _message(error)[:_TEXT],
-        "notes": notes[:_CAUSES],
+        "message": _cut(message_of(error), _TEXT),
+        "notes": [_cut(note, left) for note in notes],
         "frames": _frames(error.__traceback__),
     }
 
 
-def _message(error: BaseException) -> str:
+def _cut(text: str, size: int) -> str:
+    return text[:size].encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of an error, also of one that cannot make it."""
     try:
         return str(error)
     except Exception:  # a third-party `__str__`

@@ -246,6 +246,8 @@ class AllowList:
         self._names = frozenset(names)
         self._read: WeakSet[Any] = WeakSet()
         self._unread: WeakSet[Any] = WeakSet()
+        self.missed = 0
+        """How often a class was not known."""
         self._take(_LANGCHAIN)
         for cls in classes:
             if not isinstance(cls, type) or kind_of(cls) is None:
@@ -284,7 +286,9 @@ class AllowList:
         """Return the class of a stored key; None if this process does not know it."""
         if key not in self._classes:
             self._look_at_graphs()
-        return self._classes.get(key)
+        found = self._classes.get(key)
+        self.missed += found is None
+        return found
 
     def _look_at_graphs(self) -> None:
         while self._unread:

@@ -234,13 +234,18 @@ class Reader:
         return value
 
     def _decoded(self, first: int, last: int) -> list[Decoded]:
-        """Rebuild the elements of a range of keys, and count their bytes."""
+        """Rebuild the elements of a range of keys, and count their bytes.
+
+        None stands for one with an object whose class is not known: the next run's graph may know
+        it, so it is not kept.
+        """
         items, join, texts = self._load(first, last), self._codec.join, self._long_text
         made: list[Decoded] = []
         for rid in range(first, last + 1):
-            self._text_chars = 0
+            self._text_chars, missed = 0, self._codec.allow.missed
             value = join(*items[rid], texts)
-            made.append((value, sum(map(len, items[rid])) + self._text_chars))
+            whole = value if self._codec.allow.missed == missed else None
+            made.append((whole, sum(map(len, items[rid])) + self._text_chars))
         return made
 
     def _elements(self, first: int, last: int) -> list[Any]:

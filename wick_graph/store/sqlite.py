@@ -624,6 +624,8 @@ def _make(path: Path) -> None:
         return
     made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
     try:
+        if path.exists():  # an empty file's mode stays: it may be private
+            made.touch(stat.S_IMODE(path.stat().st_mode), exist_ok=False)
         connection = sqlite3.connect(made, isolation_level=None)
         try:
             _create(connection, made)
