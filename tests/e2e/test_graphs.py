@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -202,11 +203,24 @@ def test_it_is_drawn_with_and_without_a_thread(wick: Wick) -> None:
     assert laid["run"]["thread_id"] == "drawn"
 
 
+def test_it_is_debugged(wick: Wick, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("state\n"))
+    done = wick("debug", "guests:plain", "Hi", "--batch")
+    assert (done.code, "messages" in done.out) == (0, True), done
+
+
+def test_a_thread_without_a_recording_is_debugged(
+    wick: Wick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wick("run", "-t", "told", "guests:plain", "Hi")
+    monkeypatch.setattr("sys.stdin", io.StringIO("state\n"))
+    done = wick("debug", "guests:plain", "-t", "told", "--batch")
+    assert (done.code, "recorded without a journal" in done.err) == (0, True), done
+
+
 @pytest.mark.parametrize(
     "args",
     [
-        ("debug", "guests:plain", "Hi", "--batch"),
-        ("debug", "guests:plain", "-t", "told", "--batch"),
         ("hooks", "guests:plain"),
         ("journal", "--app", "guests:plain", "told"),
         ("export", "--app", "guests:plain", "-t", "told"),
