@@ -282,9 +282,9 @@ GUARDED: Final = (
         ("test_a_loaded_class_is_not_found_by_its_name",),
         (
             "AllowList.find",
-            "return self._classes.get(key)",
+            "found = self._classes.get(key)",
             "module, _, name = key.partition(':')\n"
-            "        return self._classes.get(key) or getattr(sys.modules.get(module), name, None)",
+            "        found = self._classes.get(key) or getattr(sys.modules.get(module), name, None)",
         ),
     ),
     mutant(

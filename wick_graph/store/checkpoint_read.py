@@ -236,8 +236,8 @@ class Reader:
     def _decoded(self, first: int, last: int) -> list[Decoded]:
         """Rebuild the elements of a range of keys, and count their bytes.
 
-        None stands for one with an object whose class is not known: the next run's graph may know
-        it, so it is not kept.
+        An element with an object of an unknown class counts as None: the next run's graph may know
+        the class, so it is not kept.
         """
         items, join, texts = self._load(first, last), self._codec.join, self._long_text
         made: list[Decoded] = []
