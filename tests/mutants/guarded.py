@@ -284,7 +284,8 @@ GUARDED: Final = (
             "AllowList.find",
             "found = self._classes.get(key)",
             "module, _, name = key.partition(':')\n"
-            "        found = self._classes.get(key) or getattr(sys.modules.get(module), name, None)",
+            "        loaded = sys.modules.get(module)\n"
+            "        found = self._classes.get(key) or getattr(loaded, name, None)",
         ),
     ),
     mutant(
