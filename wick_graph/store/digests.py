@@ -400,7 +400,7 @@ def to_schema_4(db: Database) -> None:
 
 def to_schema_5(db: Database) -> None:
     """Add the index of lists of threads; let the one of expired threads begin with the tenant."""
-    db.execute("DROP INDEX threads_expiry")
+    db.execute("DROP INDEX IF EXISTS threads_expiry")
     db.execute("CREATE INDEX threads_expiry ON threads (tenant, expires_at)")
     db.execute("CREATE INDEX threads_recent ON threads (tenant, last_access, id)")
 
