@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from typing import Any, Final, Protocol
@@ -235,64 +236,70 @@ def _astream(seams: Seams, patch: Patch, original: Call) -> Call:
     return astream
 
 
-def _driven(heard: Heard, make: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """Drive a run; what hears it is known in the run's own steps only, not to the caller."""
-    error: BaseException | None = None
-    own, outer, heard_by = None if heard is MUTE else heard, VISIT.get(), HEARD.get()
-    chunks = make()
-    heard.begin()
-    try:
-        while True:
-            _swap(own, None)
-            try:
-                chunk = next(chunks)
-            except StopIteration:
-                break
-            finally:
-                _swap(heard_by, outer)
-            yield chunk
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        _swap(own, None)
-        try:
-            chunks.close()  # type: ignore[attr-defined]  # a generator
-        finally:
-            _swap(heard_by, outer)
-            heard.end(error)
+class _Steps:
+    """The run's own steps: what hears it is known in them only, not to the caller."""
 
+    def __init__(self, heard: Heard) -> None:
+        self._own = None if heard is MUTE else heard
+        self._outer = HEARD.get(), VISIT.get()
 
-async def _adriven(heard: Heard, make: Callable[[], AsyncIterator[Any]]) -> AsyncIterator[Any]:
-    error: BaseException | None = None
-    own, outer, heard_by = None if heard is MUTE else heard, VISIT.get(), HEARD.get()
-    chunks = make()
-    await heard.abegin()
-    try:
-        while True:
-            _swap(own, None)
-            try:
-                chunk = await anext(chunks)
-            except StopAsyncIteration:
-                break
-            finally:
-                _swap(heard_by, outer)
-            yield chunk
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        _swap(own, None)
-        try:
-            await chunks.aclose()  # type: ignore[attr-defined]  # a generator
-        finally:
-            _swap(heard_by, outer)
-            await heard.aend(error)
+    def __enter__(self) -> None:
+        _swap(self._own, None)
+
+    def __exit__(self, *error: object) -> None:
+        _swap(*self._outer)
 
 
 def _swap(heard: Heard | None, visit: Any) -> None:
     HEARD.set(heard)
     VISIT.set(visit)
+
+
+_END: Final = object()
+
+
+def _driven(heard: Heard, make: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    error: BaseException | None = None
+    steps, chunks = _Steps(heard), make()
+    heard.begin()
+    try:
+        while True:
+            with steps:
+                chunk = next(chunks, _END)
+            if chunk is _END:
+                break
+            yield chunk
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        try:
+            with steps:
+                chunks.close()  # type: ignore[attr-defined]  # a generator
+        finally:
+            heard.end(error)
+
+
+async def _adriven(heard: Heard, make: Callable[[], AsyncIterator[Any]]) -> AsyncIterator[Any]:
+    error: BaseException | None = None
+    steps, chunks = _Steps(heard), make()
+    await heard.abegin()
+    try:
+        while True:
+            with steps:
+                chunk = await anext(chunks, _END)
+            if chunk is _END:
+                break
+            yield chunk
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        try:
+            with steps:
+                await chunks.aclose()  # type: ignore[attr-defined]  # a generator
+        finally:
+            await heard.aend(error)
 
 
 # --- loops: checkpoints and writes ---------------------------------------------------------------
@@ -337,22 +344,28 @@ def _put_writes(seams: Seams, patch: Patch, original: Call) -> Call:
 # --- tasks ---------------------------------------------------------------------------------------
 
 
+class _Visit:
+    """A task that runs: told of at its start and its end."""
+
+    def __init__(self, heard: Heard, task: Any) -> None:
+        self._heard, self._task = heard, task
+
+    def __enter__(self) -> None:
+        self._visit = self._heard.enter(self._task)
+        self._token = VISIT.set(self._visit)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        VISIT.reset(self._token)
+        self._heard.leave(self._visit, error)
+
+
 def _run_task(seams: Seams, patch: Patch, original: Call) -> Call:
     def run_with_retry(task: Any, *args: Any, **kwargs: Any) -> Any:
         heard = HEARD.get()
         if heard is None or not patch.live:
             return original(task, *args, **kwargs)
-        visit = heard.enter(task)
-        token = VISIT.set(visit)
-        try:
-            made = original(task, *args, **kwargs)
-        except BaseException as error:
-            heard.leave(visit, error)
-            raise
-        finally:
-            VISIT.reset(token)
-        heard.leave(visit, None)
-        return made
+        with _Visit(heard, task):
+            return original(task, *args, **kwargs)
 
     return run_with_retry
 
@@ -362,17 +375,8 @@ def _arun_task(seams: Seams, patch: Patch, original: Call) -> Call:
         heard = HEARD.get()
         if heard is None or not patch.live:
             return await original(task, *args, **kwargs)
-        visit = heard.enter(task)
-        token = VISIT.set(visit)
-        try:
-            made = await original(task, *args, **kwargs)
-        except BaseException as error:
-            heard.leave(visit, error)
-            raise
-        finally:
-            VISIT.reset(token)
-        heard.leave(visit, None)
-        return made
+        with _Visit(heard, task):
+            return await original(task, *args, **kwargs)
 
     return arun_with_retry
 
@@ -399,15 +403,22 @@ def _finish(seams: Seams, patch: Patch, original: Call) -> Call:
 # --- `update_state` ------------------------------------------------------------------------------
 
 
+@contextmanager
+def _updating() -> Iterator[None]:
+    """Hear one update once: LangGraph's own doors call one another."""
+    token = _UPDATING.set(True)
+    try:
+        yield
+    finally:
+        _UPDATING.reset(token)
+
+
 def _update(seams: Seams, patch: Patch, original: Call) -> Call:
     def bulk_update_state(self: Any, config: Any, supersteps: Any) -> Any:
         if not patch.live or _UPDATING.get():
             return original(self, config, supersteps)
-        token = _UPDATING.set(True)
-        try:
+        with _updating():
             made = original(self, config, supersteps)
-        finally:
-            _UPDATING.reset(token)
         if (opener := seams.opener) is not None:
             try:
                 note = opener.updated(self, config, supersteps, made)
@@ -423,11 +434,8 @@ def _aupdate(seams: Seams, patch: Patch, original: Call) -> Call:
     async def abulk_update_state(self: Any, config: Any, supersteps: Any) -> Any:
         if not patch.live or _UPDATING.get():
             return await original(self, config, supersteps)
-        token = _UPDATING.set(True)
-        try:
+        with _updating():
             made = await original(self, config, supersteps)
-        finally:
-            _UPDATING.reset(token)
         if (opener := seams.opener) is not None:
             try:
                 note = opener.updated(self, config, supersteps, made)
@@ -493,11 +501,15 @@ def name_of_layer(fn: Any) -> str:
 def _heard_layer(phase: str, fn: Any) -> Any:
     name = name_of_layer(fn)
 
-    def layer(request: Any, handler: Any) -> Any:
+    def begun(request: Any) -> Call | None:
         heard, visit = HEARD.get(), VISIT.get()
         if heard is None or visit is None:
+            return None
+        return heard.layer(visit, phase, name, request)
+
+    def layer(request: Any, handler: Any) -> Any:
+        if (ended := begun(request)) is None:
             return fn(request, handler)
-        ended = heard.layer(visit, phase, name, request)
         try:
             made = fn(request, handler)
         except BaseException as error:
@@ -507,10 +519,8 @@ def _heard_layer(phase: str, fn: Any) -> Any:
         return made
 
     async def alayer(request: Any, handler: Any) -> Any:
-        heard, visit = HEARD.get(), VISIT.get()
-        if heard is None or visit is None:
+        if (ended := begun(request)) is None:
             return await fn(request, handler)
-        ended = heard.layer(visit, phase, name, request)
         try:
             made = await fn(request, handler)
         except BaseException as error:
