@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from tests.laws import GROUND, LAYERS
 from tests.source import MODULES, ROOT, home, imports, part_of, tree_files
-from tests.test_architecture import GROUND, LAYERS
 from wick_graph.cli.app import app
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])

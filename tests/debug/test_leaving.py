@@ -11,7 +11,7 @@ import pytest
 
 from tests.debug.support import WAIT, World
 from tests.engine.support import async_door, sync_door
-from tests.server.support import until
+from tests.support.waiting import until
 from wick_graph import Agent, tool
 from wick_graph.core.stopping import Stop as StopAsked
 from wick_graph.debug import DebugSession, Stop

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.debug.support import WAIT, World
-from tests.server.support import until
 from tests.support.provider import Provider
+from tests.support.waiting import until
 from wick_graph import Agent, ToolContext, tool
 from wick_graph.core import stopping
 from wick_graph.debug import DebugSession, Stop

@@ -12,7 +12,7 @@ import pytest
 from tests.debug.support import WAIT, World, three_calls
 from tests.debug.test_fork import rows_of
 from tests.debug.test_leaving import DOORS, later
-from tests.server.support import until
+from tests.support.waiting import until
 from wick_graph import tool
 from wick_graph.core.stopping import Stop as StopAsked
 from wick_graph.debug import DebugSession, Stop

@@ -13,7 +13,7 @@ import pytest
 
 from tests.debugger.conftest import Wick
 from tests.debugger.typist import Typist
-from tests.server.support import until
+from tests.support.waiting import until
 from wick_graph.debug import DebugSession
 from wick_graph.debug.terminal import Shell
 from wick_graph.debug.terminal.shell import Doors

@@ -19,8 +19,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import interrupt
 
-from tests.server.support import until
 from tests.support.recorded import until_done
+from tests.support.waiting import until
 from wick_graph import Agent, events, tool
 from wick_graph.engine import thread_turn
 from wick_graph.errors import (

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
@@ -238,7 +238,8 @@ class Ear(BaseCallbackHandler):
         self._note("tool", kwargs)
 
     def _note(self, what: str, given: dict[str, Any]) -> None:
-        self.world.notes.append([what, given.get("name"), given.get("tags"), given.get("metadata")])
+        tags = _kinds(given.get("tags"))
+        self.world.notes.append([what, given.get("name"), tags, given.get("metadata")])
 
 
 class SyncSpy(BaseHook):
@@ -290,7 +291,7 @@ def config_seen(config: Any) -> Any:
     return {
         "keys": list(config),
         "run_name": config.get("run_name"),
-        "tags": config.get("tags"),
+        "tags": _kinds(config.get("tags")),
         "limit": (config.get("recursion_limit"), config.get("max_concurrency")),
         "metadata": list(config["metadata"].items()),
         "callbacks": [
@@ -328,8 +329,8 @@ def config_seen(config: Any) -> Any:
 
 
 def _kinds(value: Any) -> Any:
-    if isinstance(value, list):
-        return [one if isinstance(one, str) else type(one).__name__ for one in value]
+    if isinstance(value, list):  # langchain-core merges handlers and tags as sets
+        return sorted(one if isinstance(one, str) else type(one).__name__ for one in value)
     return type(value).__name__
 
 
@@ -425,10 +426,13 @@ def seen(
     """
     before = pinned.switch["lean"]
     pinned.switch["lean"] = lean
-    defer_for(0.01 if flushed else 1_000)
-    saver = SqlSaver.from_url(url) if case.stored else None
     try:
-        with warnings.catch_warnings(), without_threads():
+        with (
+            deferring(0.01 if flushed else 1_000),
+            SqlSaver.from_url(url) if case.stored else nullcontext() as saver,
+            warnings.catch_warnings(),
+            without_threads(),
+        ):
             warnings.simplefilter("ignore", RuntimeWarning)  # a coroutine that LangGraph drops
             warnings.filterwarnings("ignore", message="`durability` has no effect")
             found = _Run(case, saver, flushed).all(turns)
@@ -436,8 +440,6 @@ def seen(
                 found += stored(saver)
         return Numbered().all(found)
     finally:
-        if saver is not None:
-            saver.close()
         pinned.switch["lean"] = before
 
 
@@ -693,11 +695,18 @@ def die(*, flushed: bool) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def defer_for(seconds: float) -> None:
+@contextmanager
+def deferring(seconds: float) -> Iterator[None]:
     """Set how long what is deferred may wait."""
     modules: Any = commit_policy, transactions
+    before = commit_policy.WAIT_SECONDS
     for module in modules:
         module.WAIT_SECONDS = seconds
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.WAIT_SECONDS = before
 
 
 class Inline(Executor):

@@ -153,23 +153,23 @@ class Marks(BaseHook):
 
 
 def refuse(text: str) -> str | None:
-    return "no" if "4711" in text else None
+    return "no" if "tulip" in text else None
 
 
 def test_the_targets_guardrails_join_and_other_hooks_do_not() -> None:
-    billing = model_of("It is 4711.")
+    billing = model_of("It is tulip.")
     agent = agents(model_of(GO), billing, joins=[OutputGuardrail(refuse), Marks()])
     seen: list[Any] = [*agent.stream("Which?")]
     assert isinstance(seen[-1], Done)
     assert seen[-1].stopped_because == "guardrail"
-    assert "4711" not in repr(seen)
+    assert "tulip" not in repr(seen)
     assert [c.system for c in billing.calls] == ["You do billing."]
 
 
 def test_the_target_judges_the_input_when_it_takes_over() -> None:
     billing = model_of("never")
     agent = agents(model_of(GO), billing, joins=[InputGuardrail(refuse)])
-    result = agent.invoke("Tell 4711.", thread_id="t")
+    result = agent.invoke("Tell tulip.", thread_id="t")
     assert result.stopped_because == "guardrail"
     assert not billing.calls
     assert [m.type for m in result.messages] == ["human", "ai", "tool", "ai"]

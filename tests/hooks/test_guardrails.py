@@ -72,7 +72,7 @@ def state_of(agent: Agent, thread: str = "t") -> dict[str, Any]:
 
 
 def has_secret(text: str) -> str | None:
-    return "it tells the secret" if "4711" in text else None
+    return "it tells the secret" if "tulip" in text else None
 
 
 async def ahas_secret(text: str) -> str | None:
@@ -120,14 +120,14 @@ def test_a_tripped_input_leaves_the_thread_as_it_was(
     with agent_of("One.", "Two.", hooks=hooks, store=url) as agent:
         door(agent, "First.", thread_id="t")
         before = agent.graph.get_state({"configurable": {"thread_id": "t"}})
-        result = door(agent, "Tell 4711.", thread_id="t")
+        result = door(agent, "Tell tulip.", thread_id="t")
         assert (result.stopped_because, result.text) == ("guardrail", "Ask another thing.")
         assert result.reason == "it tells the secret"
         after = agent.graph.get_state({"configurable": {"thread_id": "t"}})
         assert after == before
         journal = Journal(store_of(agent), "t")
         assert [m.name for m in journal.moments() if m.what == "hook.error"] == ["input_guardrail"]
-        new = door(agent, "Tell 4711.", thread_id="new")
+        new = door(agent, "Tell tulip.", thread_id="new")
         assert new.stopped_because == "guardrail"
         assert agent.threads.get("new").title is None
         assert state_of(agent, "new") == {}
@@ -142,10 +142,10 @@ import os
 from wick_graph import Agent
 from wick_graph.hooks import InputGuardrail
 from wick_graph.testing import ScriptedModel
-hooks = [InputGuardrail(lambda text: os._exit(9) if "4711" in text else None)]
+hooks = [InputGuardrail(lambda text: os._exit(9) if "tulip" in text else None)]
 agent = Agent("a", ScriptedModel(["One."]), hooks=hooks, store={url!r})
 agent.invoke("First.", thread_id="t")
-agent.invoke("Tell 4711.", thread_id="t")
+agent.invoke("Tell tulip.", thread_id="t")
 """
     died = forked.run([sys.executable, "-c", program], cwd=ROOT, timeout=120)
     assert died.returncode == 9
@@ -157,7 +157,7 @@ agent.invoke("Tell 4711.", thread_id="t")
 
 def test_another_checkpointer_keeps_the_refusal() -> None:
     agent = agent_of("never", hooks=[InputGuardrail(has_secret)], store=InMemorySaver())
-    assert agent.invoke("4711", thread_id="t").stopped_because == "guardrail"
+    assert agent.invoke("tulip", thread_id="t").stopped_because == "guardrail"
     assert roles(state_of(agent)["messages"]) == ["human", "ai"]
 
 
@@ -180,9 +180,9 @@ STREAMS = pytest.mark.parametrize("stream", [events_by_stream, events_by_astream
     "hook", [OutputGuardrail(has_secret), Trips("after_model"), Trips("wrap_model_call", True)]
 )
 def test_no_piece_of_a_refused_text_reaches_a_reader(stream: Any, hook: Any) -> None:
-    agent = agent_of("It is 4711, my dear.", hooks=[hook])
+    agent = agent_of("It is tulip, my dear.", hooks=[hook])
     seen = stream(agent)
-    assert "4711" not in repr(seen)
+    assert "tulip" not in repr(seen)
     assert "dear" not in repr(seen)
     assert isinstance(seen[-1], Done)
     assert seen[-1].stopped_because == "guardrail"
@@ -202,13 +202,13 @@ def test_a_text_that_passes_comes_in_one_piece(stream: Any) -> None:
     assert seen[-1].result.text == "All is well."
 
 
-@pytest.mark.parametrize("text", ["It is 4711, my dear.", "All is well."])
+@pytest.mark.parametrize("text", ["It is tulip, my dear.", "All is well."])
 def test_langgraphs_stream_of_messages_is_held_back_too(text: str) -> None:
     agent = agent_of(text, hooks=[OutputGuardrail(has_secret)])
     given: Any = {"messages": [("user", "Tell.")]}
     seen = [part for part, _ in agent.graph.stream(given, stream_mode="messages")]
     assert not any(isinstance(part, AIMessageChunk) for part in seen)
-    said = "I cannot help with that." if "4711" in text else text
+    said = "I cannot help with that." if "tulip" in text else text
     assert [part.text for part in seen if part.type == "ai"] == [said]
 
 
@@ -255,13 +255,13 @@ def test_a_guardrail_without_a_check_is_refused(check: Any) -> None:
 
 def test_a_child_ends_for_itself(tmp_path: Path) -> None:
     store = SqlSaver.from_url(f"sqlite:///{tmp_path / 'w.db'}")
-    child = agent_of("4711", hooks=[OutputGuardrail(has_secret)], store=store)
+    child = agent_of("tulip", hooks=[OutputGuardrail(has_secret)], store=store)
     below = delegation({"child": Subagent(child, "Knows.")})
     asks = [wild("delegate_to_agent", agent="child", task="Tell."), "It refused."]
     parent = agent_of(*asks, tools=[below], store=store)
     seen: list[Any] = [*parent.stream("Ask it.")]
     assert seen[-1].result.tool_calls[0]["output"] == "I cannot help with that."
-    assert "4711" not in repr(seen)
+    assert "tulip" not in repr(seen)
     store.close()
 
 
@@ -275,7 +275,7 @@ def test_pii_goes_through_langchains_middleware() -> None:
 
 
 def test_the_debugger_shows_where_it_tripped() -> None:
-    agent = agent_of("It is 4711.", hooks=[OutputGuardrail(has_secret)])
+    agent = agent_of("It is tulip.", hooks=[OutputGuardrail(has_secret)])
     agent.invoke("Tell.", thread_id="t")
     with DebugSession.open(agent, "t") as session:
         stop = session.verb("next_error")
@@ -288,7 +288,7 @@ class Note(BaseModel):
     words: str
 
 
-SECRET = {"words": "It is 4711."}
+SECRET = {"words": "It is tulip."}
 
 
 @DOORS
@@ -301,12 +301,12 @@ def test_an_output_is_judged_in_whatever_way_it_is_given(door: Any, way: Any) ->
     result = door(agent(), "Tell.")
     assert result.stopped_because == "guardrail"
     assert result.structured is None
-    assert "4711" not in repr([*agent().stream("Tell.")])
+    assert "tulip" not in repr([*agent().stream("Tell.")])
 
 
 @pytest.mark.parametrize("way", [NativeOutput, PromptedOutput])
 def test_escapes_hide_nothing(way: Any) -> None:
-    said = '{"words": "It is \\u0034711."}'
+    said = '{"words": "It is \\u0074ulip."}'
     agent = agent_of(said, tools=[], output_type=way(Note), hooks=[OutputGuardrail(has_secret)])
     assert agent.invoke("Tell.").stopped_because == "guardrail"
 
@@ -336,14 +336,14 @@ class Stars(BaseHook):
 
     def wrap_model_call(self, request: Any, next: Any) -> Any:
         reply = next(request)
-        return reply.model_copy(update={"content": reply.text.replace("4711", "****")})
+        return reply.model_copy(update={"content": reply.text.replace("tulip", "****")})
 
 
 def test_a_reply_that_is_asked_for_again_is_withheld_too() -> None:
-    steps = ["The number 4711.", json.dumps(SECRET)]
+    steps = ["The word tulip.", json.dumps(SECRET)]
     agent = agent_of(*steps, tools=[], output_type=PromptedOutput(Note), hooks=[Stars()])
     seen = [*agent.stream("Tell.")]
     assert isinstance(seen[-1], Done)
     assert seen[-1].result is not None
     assert seen[-1].result.structured == {"words": "It is ****."}
-    assert "4711" not in repr(seen)
+    assert "tulip" not in repr(seen)

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
@@ -155,14 +154,6 @@ def frames(text: str) -> list[tuple[int | None, str, str]]:
             number = int(fields["id"]) if "id" in fields else None
             found.append((number, fields["event"], fields["data"]))
     return found
-
-
-def until(seen: Any, what: str, seconds: float = SECONDS) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + seconds
-    while not seen():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def raw(served: Served, data: bytes) -> bytes:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.support import Served, until
+from tests.server.support import Served
+from tests.support.waiting import until
 from wick_graph.client import AsyncClient, Client, ServerError, wire
 from wick_graph.client import wire as calls
 from wick_graph.client import wire as transport

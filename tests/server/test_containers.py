@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.support import caller, until
+from tests.server.support import caller
 from tests.server.test_event_bus import following
 from tests.support.containers import IMAGE, ContainerEngine
+from tests.support.waiting import until
 from wick_graph import Server, load
 from wick_graph.server import ServerOptions
 

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.support import SECONDS, caller, serving, until
+from tests.server.support import SECONDS, caller, serving
+from tests.support.waiting import until
 from wick_graph import load
 from wick_graph.client import Client
 from wick_graph.server import Server

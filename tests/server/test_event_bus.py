@@ -16,7 +16,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from tests.server.support import Served, caller, until
+from tests.server.support import Served, caller
+from tests.support.waiting import until
 from wick_graph import Agent, Server
 from wick_graph.server import Limits, ServerOptions
 from wick_graph.service.event_log import EventBus

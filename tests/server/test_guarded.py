@@ -17,7 +17,7 @@ from wick_graph.testing import ScriptedModel, call
 
 
 def refuse(text: str) -> str | None:
-    return "it tells the number" if "4711" in text else None
+    return "it tells the word" if "tulip" in text else None
 
 
 def ask(text: str) -> dict[str, object]:
@@ -28,7 +28,7 @@ def ask(text: str) -> dict[str, object]:
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     store = f"sqlite:///{tmp_path_factory.mktemp('guarded') / 'w.db'}"
     hooks = [InputGuardrail(refuse), OutputGuardrail(refuse)]
-    model = ScriptedModel(["The number is 4711, my dear."] * 9, cursor="fifo")
+    model = ScriptedModel(["The word is tulip, my dear."] * 9, cursor="fifo")
     billing = Agent("billing", ScriptedModel(["skipped", "Paid.", "Still here."]))
     desk = Agent(
         "desk",
@@ -48,7 +48,7 @@ def test_a_guardrail_ends_a_run_politely(http: httpx.Client) -> None:
     made = http.post("/agents/guarded/invoke", json=ask("Which?")).json()
     assert (made["stopped_because"], made["response"]) == ("guardrail", "I cannot help with that.")
     stream = http.post("/agents/guarded/stream", json=ask("Which?")).text
-    assert "4711" not in stream
+    assert "tulip" not in stream
     assert "dear" not in stream
     _, name, data = frames(stream)[-1]
     assert name == "done"
@@ -57,14 +57,14 @@ def test_a_guardrail_ends_a_run_politely(http: httpx.Client) -> None:
 
 def test_a_tripped_input_is_not_in_its_thread(http: httpx.Client) -> None:
     thread = {"thread_id": "guarded-t"}
-    made = http.post("/agents/guarded/invoke", json={**ask("Say 4711."), **thread}).json()
+    made = http.post("/agents/guarded/invoke", json={**ask("Say tulip."), **thread}).json()
     assert made["stopped_because"] == "guardrail"
     info = http.get("/threads/guarded-t").json()
     assert (info["title"], info["stopped_because"]) == (None, "guardrail")
     http.post("/agents/guarded/invoke", json={**ask("Which?"), **thread})
     state = http.get("/threads/guarded-t/state").text
     assert "Which?" in state
-    assert "4711" not in state
+    assert "tulip" not in state
 
 
 def test_openais_clients_see_a_filter(http: httpx.Client) -> None:
@@ -73,7 +73,7 @@ def test_openais_clients_see_a_filter(http: httpx.Client) -> None:
     assert choice["finish_reason"] == "content_filter"
     assert choice["message"]["content"] == "I cannot help with that."
     streamed = http.post("/v1/chat/completions", json={**body, "stream": True}).text
-    assert "4711" not in streamed
+    assert "tulip" not in streamed
     assert "I cannot help with that." in streamed
     assert "content_filter" in streamed
 

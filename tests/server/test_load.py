@@ -14,8 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.support import CALL, Served, frames, serving, until
+from tests.server.support import CALL, Served, frames, serving
 from tests.source import ROOT
+from tests.support.waiting import until
 from wick_graph.client import AsyncClient
 from wick_graph.events import Done
 

@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.support import AGENTS, CALL, Served, serving, until
+from tests.server.support import AGENTS, CALL, Served, serving
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("readers")  # they share a server
 

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.support import AGENTS, CALL, TALK, Served, until
+from tests.server.support import AGENTS, CALL, TALK, Served
+from tests.support.waiting import until
 from wick_graph import loading
 from wick_graph.config import load_config
 from wick_graph.server import ServerOptions, Service, create_app

@@ -18,9 +18,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.support import Served, until
+from tests.server.support import Served
 from tests.support.postgres import with_schema
 from tests.support.provider import Provider, Request
+from tests.support.waiting import until
 from wick_graph.client import Client
 from wick_graph.errors import ServerError
 from wick_graph.store import SqlSaver

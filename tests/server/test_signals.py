@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.support import CALL, Served, frames, serving, until
+from tests.server.support import CALL, Served, frames, serving
+from tests.support.waiting import until
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 LONG = f"chunk_delay: 0.1\nsteps: [{CALL}, '{' '.join(f'word{i}' for i in range(30))}']\n"

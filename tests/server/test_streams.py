@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.support import AGENTS, CALL, Served, frames, serving, until
+from tests.server.support import AGENTS, CALL, Served, frames, serving
+from tests.support.waiting import until
 from wick_graph.errors import ConfigError
 from wick_graph.events import ChatModelStream, Done, Event, Failed
 from wick_graph.server import ServerOptions

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.support import Served, serving, until
+from tests.server.support import Served, serving
+from tests.support.waiting import until
 from wick_graph import load
 
 pytestmark = pytest.mark.xdist_group("traces")  # they share a server

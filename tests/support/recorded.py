@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.server.support import until
+from tests.support.waiting import until
 from wick_graph.store import SqlSaver
 
 
