@@ -115,6 +115,7 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("wick_graph.models.structured", "jsonschema.exceptions"),
         ("wick_graph.models.structured", "jsonschema.validators"),
         ("wick_graph.tools.arguments", "jsonschema.exceptions"),
+        ("wick_graph.tools.arguments", "re2"),
         ("wick_graph.tools.arguments", "jsonschema.validators"),
         ("wick_graph.tools.arguments", "referencing"),
         ("wick_graph.tools.arguments", "referencing.exceptions"),

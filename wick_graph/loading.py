@@ -38,11 +38,11 @@ from wick_graph.config.yaml_reader import KeyPath, one_line
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, ModelError, WickError, did_you_mean
 from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook, compile_hooks
-from wick_graph.hooks.approvals import misspelt
 from wick_graph.hooks.from_config import (
     activate,
     added_hooks,
     backend_of,
+    check_approvals,
     check_context,
     checked_backend,
     close_checked,
@@ -298,7 +298,7 @@ def build_agent(
     own = config.model_fields_set if file.additions.ttl is None else ()
     hooks = hooks_of(agent_id, file) if hooks is None else hooks
     hooks = _with_background(hooks, config, agents)
-    _check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
+    check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
     opened = store() if callable(store) else store  # a refused agent must not create a database
     kept = file.long_term if isinstance(opened, SqlSaver) and not alone else None
     return Agent(
@@ -573,14 +573,6 @@ def backends_in(hooks: Sequence[BaseHook]) -> list[LocalBackend | DockerBackend]
     """List the backends that hooks have opened; the caller must close them."""
     found = (hook.backend for hook in hooks if isinstance(hook, FilesystemHook))
     return [one for one in found if isinstance(one, LocalBackend | DockerBackend)]
-
-
-def _check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> None:
-    names = [str(getattr(tool, "name", "")) for tool in tools]
-    if (found := misspelt(file.agent(agent_id).approvals, names)) is not None:
-        rule, near = found
-        key = ("agents", agent_id, "approvals", rule)
-        raise file.error(key, f"there is no tool {rule}; did you mean {near}?")
 
 
 def outline(agent_id: str, file: AgentsFile, *, alone: bool = False) -> Agent:

@@ -94,3 +94,22 @@ def test_a_handoff_that_cannot_be_is_refused(handoffs: str, says: str, tmp_path:
     ended = folder.wick("validate")
     assert ended.code != 0
     assert says in ended.err
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("transfer_to_legal", ""),
+        ("transfer_to_desk", ""),
+        ("transfer_*", ""),
+        ("transfer_to_legl", "there is no tool transfer_to_legl; did you mean transfer_to_legal?"),
+        ("transfer_to_legal_typo", "desk.approvals.transfer_to_legal_typo: there is no tool "),
+        ("transfer_to_xyzzy", "the handoffs are transfer_to_desk, transfer_to_billing, transfer_to_l"),
+    ],
+)
+def test_an_approval_of_a_handoff_names_one(rule: str, says: str, tmp_path: Path) -> None:
+    written = TEAM.replace("desk.yaml\n", f"desk.yaml\n    approvals: {{'{rule}': true}}\n", 1)
+    folder = Folder(tmp_path).write(agents=written, desk=DESK, billing=BILLING)
+    ended = folder.wick("validate")
+    assert (ended.code != 0) is bool(says), ended.err
+    assert says in ended.err

@@ -6,6 +6,7 @@ python -m tests.engine.handoff_process DATABASE LOG PLACE
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class Places(BaseHook):
 
     def before_agent(self, state: Any, ctx: Any) -> Any:
         if self.place == ctx.agent:
-            os._exit(9)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def team(saver: BaseCheckpointSaver[Any] | None, log: Path, place: str = "") -> Any:
@@ -51,7 +52,7 @@ def team(saver: BaseCheckpointSaver[Any] | None, log: Path, place: str = "") -> 
         if place == "leaving":  # after the answers are stored, when the run leaves the graph
             import wick_graph.nodes.modify_request as node  # noqa: PLC0415  # in this process only
 
-            vars(node)["ParentCommand"] = lambda command: os._exit(9)
+            vars(node)["ParentCommand"] = lambda command: os.kill(os.getpid(), signal.SIGKILL)
         answer = tool_msg(ctx.call_id, "to_bob", "bob has it")
         sent = [*ctx.state["messages"], answer]
         return Command(goto="bob", graph=Command.PARENT, update={"messages": sent})

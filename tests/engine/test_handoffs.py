@@ -263,7 +263,7 @@ def test_a_kill_on_the_way_loses_and_repeats_nothing(tmp_path: Path, place: str)
     database, log = tmp_path / "t.db", tmp_path / "log"
     program = [sys.executable, "-m", "tests.engine.handoff_process"]
     done = forked.run([*program, str(database), str(log), place], cwd=ROOT)
-    assert done.returncode == 9
+    assert done.returncode == -9
     assert sorted(log.read_text().split()) == ["pay", "to_bob"]
     with SqlSaver.from_url(f"sqlite:///{database}") as saver:
         graph = team(saver, log)

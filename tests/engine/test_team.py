@@ -192,7 +192,7 @@ def test_a_killed_run_goes_on_with_the_agent_that_took_over(
     command = [sys.executable, "-m", "tests.engine.team_process", what, url]
     how: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 120}
     died = forked.run([*command, "die"], **how)
-    assert (died.returncode, died.stdout) == (9, ""), died.stderr
+    assert (died.returncode, died.stdout) == (-9, ""), died.stderr
     went_on = forked.run(command, **how)
     assert went_on.stdout.strip() == says, went_on.stderr
     with shop(url) as agent:

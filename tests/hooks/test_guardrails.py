@@ -142,13 +142,13 @@ import os
 from wick_graph import Agent
 from wick_graph.hooks import InputGuardrail
 from wick_graph.testing import ScriptedModel
-hooks = [InputGuardrail(lambda text: os._exit(9) if "tulip" in text else None)]
+hooks = [InputGuardrail(lambda text: os.kill(os.getpid(), 9) if "tulip" in text else None)]
 agent = Agent("a", ScriptedModel(["One."]), hooks=hooks, store={url!r})
 agent.invoke("First.", thread_id="t")
 agent.invoke("Tell tulip.", thread_id="t")
 """
     died = forked.run([sys.executable, "-c", program], cwd=ROOT, timeout=120)
-    assert died.returncode == 9
+    assert died.returncode == -9
     with agent_of("One.", "Two.", hooks=[InputGuardrail(has_secret)], store=url) as agent:
         assert agent.resume("t").stopped_because == "guardrail"
         assert [m.text for m in state_of(agent)["messages"]] == ["First.", "One."]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator
+from pydantic import Field, TypeAdapter
 
 from wick_graph.errors import ConfigError
 from wick_graph.tools import FuncTool, bind_tool
@@ -287,3 +289,77 @@ def test_a_number_without_end_is_refused() -> None:
     held = {"a": {"type": "number", "multipleOf": 0.1}}
     told = ArgumentCheck({"type": "object", "properties": held})({"a": 10**400})
     assert told == "invalid arguments: a number is too large"
+
+
+EVIL = "a" * 50_000 + "!"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"properties": {"a": {"pattern": "^(a+)+$"}}},
+        {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False},
+        {"propertyNames": {"pattern": "^(a|a)*$"}},
+    ],
+)
+def test_no_expression_takes_long(rules: dict[str, Any]) -> None:
+    args = {"a": EVIL} if "properties" in rules else {EVIL: 1}
+    assert ArgumentCheck({"type": "object", **rules})(args) is not None
+
+
+@pytest.mark.parametrize("text", [r"^(a+)\1$", "^(?!a)", "(?<=a)b", "a{9999}"])
+def test_an_expression_without_a_linear_search_is_refused(text: str) -> None:
+    held: list[dict[str, Any]] = [
+        {"properties": {"a": {"pattern": text}}},
+        {"patternProperties": {text: {}}},
+    ]
+    for rules in held:
+        with pytest.raises(ConfigError, match="so that a search takes linear time"):
+            ArgumentCheck({"type": "object", **rules})
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "fits"),
+    [
+        (r"^\w+$", "Müller_9", True),
+        (r"^[\w-]+\Z", "Jean-Luc", True),
+        (r"^[^\d]$", "٣", False),
+        (r"^\d$", "٣", True),
+        (r"^\S+$", "a\u3000b", False),
+        (r"^[]\d]+$", "]1", True),
+        (r"^\[\d\]$", "[1]", True),
+        (r"^\\d$", "\\d", True),
+        ("^\\u00e9$", "é", True),
+        ("^a$", "a\n", False),
+        ("^.$", "\ud800", True),
+    ],
+)
+def test_an_expression_means_what_python_means(text: str, word: str, fits: bool) -> None:
+    said = ArgumentCheck({"type": "object", "properties": {"a": {"pattern": text}}})({"a": word})
+    assert (said is None) is fits, said
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_digits": 4}, {"max_digits": 4, "decimal_places": 2}])
+@pytest.mark.parametrize(
+    ("written", "fits"),
+    [("12.5", True), ("-0.50", True), (12.5, True), ("", False), ("+-.", False)],
+)
+def test_a_decimal_is_taken(limits: dict[str, Any], written: Any, fits: bool) -> None:
+    number = TypeAdapter(Annotated[Decimal, Field(**limits)]).json_schema()
+    check = ArgumentCheck({"type": "object", "properties": {"a": number}})
+    assert (check({"a": written}) is None) is fits
+    check({"a": "0" * 50_000 + "x"})
+
+
+def test_properties_by_expression_are_checked() -> None:
+    rules: dict[str, Any] = {
+        "properties": {"b": {}},
+        "patternProperties": {"^a": {"type": "integer"}},
+        "additionalProperties": {"type": "string"},
+    }
+    check = ArgumentCheck({"type": "object", **rules})
+    assert check({"a1": 1, "b": [], "c": "x"}) is None
+    assert check({"a1": "x"}) == 'invalid arguments: a1: expected integer, got the string "x"'
+    assert check({"c": 1}) == "invalid arguments: c: expected string, got the number 1"
+    shut = ArgumentCheck({"type": "object", **rules, "additionalProperties": False})
+    assert "'c' is not expected" in str(shut({"c": "x"}))

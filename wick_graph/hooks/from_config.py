@@ -8,10 +8,11 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ from wick_graph.core.context import CHAT, ContextSchema
 from wick_graph.core.moments import JournalOptions
 from wick_graph.core.redaction import REDACTOR, Redactor
 from wick_graph.errors import ConfigError
-from wick_graph.hooks.approvals import approval_hook
+from wick_graph.hooks.approvals import approval_hook, misspelt
 from wick_graph.hooks.budget import Budget, BudgetHook
 from wick_graph.hooks.filesystem import FilesystemHook
+from wick_graph.hooks.guardrails import TRANSFER
 from wick_graph.hooks.memory import MemoryHook
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.hooks.recall import Recall
@@ -69,6 +71,27 @@ def check_context(agent_id: str, schema: ContextSchema | None, file: AgentsFile)
             schema.of_chat(agent_id, chat)
         except ConfigError as error:
             raise file.error(("agents", agent_id, "context"), str(error)) from None
+
+
+def check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> None:
+    """Check that no approval rule of an agent has a misspelt name.
+
+    Raises:
+        ConfigError: One has, or it names a handoff that no agent of the file offers.
+    """
+    rules = file.agent(agent_id).approvals
+    teams = {key: one.handoffs for key, one in file.agents.items() if one.handoffs}
+    handoffs = [f"{TRANSFER}{name}" for name in {**teams, **dict.fromkeys(chain(*teams.values()))}]
+    names = [*(str(getattr(tool, "name", "")) for tool in tools), *handoffs]
+    found = misspelt(rules, names)
+    wrong = f"did you mean {found[1]}?" if found else f"the handoffs are {', '.join(handoffs)}"
+    for rule in rules if handoffs and not found else ():
+        if rule.startswith(TRANSFER) and rule not in names and not set(rule) & set("*?["):
+            found = rule, ""
+    if found:
+        raise file.error(
+            ("agents", agent_id, "approvals", found[0]), f"there is no tool {found[0]}; {wrong}"
+        )
 
 
 def activate(config: AgentConfig, backend: FileSystem | None = None) -> list[BaseHook]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 from wick_graph.constants import TOO_DEEP
 from wick_graph.errors import ConfigError
@@ -119,7 +119,7 @@ class ArgumentCheck:
         if not isinstance(schema, Mapping):
             return ""
         if "$ref" in schema:
-            return self._form(_resolve(self._schema, schema["$ref"]))
+            return self._form(_resolver(self._schema).lookup(schema["$ref"]).contents)
         if "const" in schema:
             return _json(schema["const"])
         if "enum" in schema:
@@ -272,22 +272,30 @@ def _json(value: Any) -> str:
         return "…"
 
 
-def _resolve(schema: Mapping[str, Any], ref: str) -> Any:
-    from referencing import Registry  # noqa: PLC0415  # slow, and seldom used
+def _resolver(schema: Mapping[str, Any]) -> Any:
+    """Return what looks up the references of a schema in itself, by the draft that it names."""
+    from referencing import Registry, Resource  # noqa: PLC0415  # slow, and seldom used
     from referencing.jsonschema import DRAFT202012  # noqa: PLC0415  # slow, and seldom used
 
-    registry: Registry[Any] = Registry()
-    resource = DRAFT202012.create_resource(schema)
-    return registry.resolver_with_root(resource).lookup(ref).contents
+    resource: Resource[Any] = Resource.from_contents(schema, DRAFT202012)
+    return Registry[Any]().with_resource("", resource).crawl().resolver_with_root(resource)
 
 
 @cache
 def _own(kind: Any) -> Any:
-    """Return a validator with a check of `uniqueItems` that takes no quadratic time."""
+    """Return a validator in which no keyword takes more than linear time."""
     from jsonschema.validators import extend  # noqa: PLC0415  # slow, and seldom used
 
     made: Any = extend  # it has no types
-    return made(kind, {"uniqueItems": _unique})
+    return made(
+        kind,
+        {
+            "uniqueItems": _unique,
+            "pattern": _pattern,
+            "patternProperties": _pattern_properties,
+            "additionalProperties": _additional_properties,
+        },
+    )
 
 
 def _unique(validator: Any, wanted: Any, items: Any, schema: Any) -> Iterator[ValidationError]:
@@ -304,6 +312,111 @@ def _hashed(value: Any) -> Any:
     if isinstance(value, list):
         return list, tuple(map(_hashed, value))
     return isinstance(value, bool), value
+
+
+def _pattern(validator: Any, wanted: str, text: Any, schema: Any) -> Iterator[ValidationError]:
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  # slow, and seldom used
+
+    if isinstance(text, str) and not _Pattern.of(wanted).fits(text):
+        yield ValidationError(f"{text!r:.200} does not match {wanted!r:.200}")
+
+
+def _pattern_properties(validator: Any, wanted: Any, held: Any, schema: Any) -> Iterator[Any]:
+    for text, part in wanted.items() if isinstance(held, dict) else ():
+        for name in filter(_Pattern.of(text).fits, held):
+            yield from validator.descend(held[name], part, path=name, schema_path=text)
+
+
+def _additional_properties(validator: Any, wanted: Any, held: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  # slow, and seldom used
+
+    if not isinstance(held, dict):
+        return
+    known = schema.get("properties", {})
+    patterns = [*map(_Pattern.of, schema.get("patternProperties", ()))]
+    more = [name for name in held if name not in known]
+    more = [name for name in more if not any(one.fits(name) for one in patterns)]
+    if isinstance(wanted, Mapping):
+        for name in more:
+            yield from validator.descend(held[name], wanted, path=name)
+    elif not wanted and more:
+        yield ValidationError(f"{', '.join(map(repr, more))} is not expected"[:200])
+
+
+# --- Regular expressions, by RE2: a search takes linear time, whatever they are.
+
+_NOT_SIGNS: Final = "^(?!^[-+.]*$)"
+"""Begins pydantic's patterns of a `Decimal`: the text is not made of signs alone."""
+
+_AHEAD: Final = re.compile(r"\(\?=\[\\d\.\]\{1,\d+\}0\*\$\)")
+"""Another part of these patterns; the parts behind it hold the limit too."""
+
+_UNITS: Final = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)|(\[\^?\]?)|(\])|[^\[\]\\]+", re.DOTALL)
+
+_CLASSES: Final = {"d": r"\p{Nd}", "w": r"\pL\pM\pN_", "s": r"\s\v\pZ"}
+"""What Python and pydantic mean by a class of characters; RE2 means ASCII."""
+
+_PATTERN_BYTES: Final = 1 << 18
+"""Memory of a compiled expression; a larger one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """A compiled expression."""
+
+    fits: Any
+    """Returns whether it is found in a text."""
+
+    @classmethod
+    @lru_cache(128)
+    def of(cls, text: str) -> _Pattern:
+        """Compile an expression.
+
+        Raises:
+            ConfigError: RE2 refuses it.
+        """
+        import re2  # type: ignore[import-untyped]  # noqa: PLC0415  # seldom used, and without types
+
+        options = re2.Options()
+        options.log_errors, options.never_capture = False, True
+        options.max_mem = _PATTERN_BYTES
+        signed = not text.startswith(_NOT_SIGNS)
+        plain = text if signed else _AHEAD.sub("", f"^{text.removeprefix(_NOT_SIGNS)}")
+        try:
+            search = re2.compile(_wide(plain).encode("utf-8", "surrogatepass"), options).search
+        except re2.error as error:
+            why = error.args[0].decode("utf-8", "replace")
+            raise ConfigError(
+                f"the pattern {text!r:.200} is refused: {why}; write it without look-around, "
+                "references to groups and long repetitions, so that a search takes linear time"
+            ) from None
+
+        def fits(given: str) -> bool:
+            found = search(given.encode("utf-8", "surrogatepass")) is not None
+            return found and (signed or bool(given.strip("-+.")))
+
+        return cls(fits)
+
+
+def _wide(text: str) -> str:
+    """Return an expression for RE2 with Python's classes of characters."""
+    made: list[str] = []
+    within = False
+    for unit in _UNITS.finditer(text):
+        point, escaped, opens, closes = unit.groups()
+        if opens and not within:
+            within = True
+        elif closes and within:
+            within = False
+        if point:
+            made.append(f"\\x{{{point}}}")
+        elif escaped in _CLASSES:
+            made.append(_CLASSES[escaped] if within else f"[{_CLASSES[escaped]}]")
+        elif escaped and not within and (inverted := _CLASSES.get(escaped.lower())):
+            made.append(f"[^{inverted}]")
+        else:
+            made.append(r"\z" if escaped == "Z" else unit[0])
+    return "".join(made)
 
 
 _KEPT: Final = 1024
@@ -324,7 +437,7 @@ def _check_schema(kind: Any, schema: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"parameters are not a valid JSON schema at {error.json_path}: {error.message}"
         ) from error
-    _refuse_dangling_refs(schema)
+    _refuse_risks(schema)
     if len(_valid) >= _KEPT:
         _valid.clear()
     if digest is not None:
@@ -339,28 +452,41 @@ def _digest(schema: Mapping[str, Any]) -> bytes | None:
         return None
 
 
-def _refuse_dangling_refs(schema: Mapping[str, Any]) -> None:
-    pending: list[Any] = [schema]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Mapping):
-            for keyword in ("$ref", "$dynamicRef"):
-                if isinstance(ref := node.get(keyword), str):
-                    _must_resolve(schema, ref)
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
-
-
-def _must_resolve(schema: Mapping[str, Any], ref: str) -> None:
+def _refuse_risks(schema: Mapping[str, Any]) -> None:
+    """Refuse references that lead nowhere, and expressions with a search that may take forever."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415  # slow, and seldom used
 
-    try:
-        _resolve(schema, ref)
-    except Unresolvable as error:
-        raise ConfigError(
-            f"parameters refer to {ref!r}, which they lack; put it under $defs"
-        ) from error
+    resolver, pending = _resolver(schema), list[Any]([schema])
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending.extend(node)
+        if not isinstance(node, Mapping):
+            continue
+        pending.extend(node.values())
+        _check_patterns(node)
+        for ref in (node.get("$ref"), node.get("$dynamicRef")):
+            try:
+                if isinstance(ref, str):
+                    resolver.lookup(ref)
+            except Unresolvable as error:
+                raise ConfigError(
+                    f"parameters refer to {ref!r}, which they lack; put it under $defs"
+                ) from error
+
+
+def _check_patterns(schema: Mapping[str, Any]) -> None:
+    """Refuse expressions with a search that may take forever."""
+    if isinstance(text := schema.get("pattern"), str):
+        _Pattern.of(text)
+    if isinstance(named := schema.get("patternProperties"), Mapping):
+        for text in named:
+            _Pattern.of(str(text))
+        if "unevaluatedProperties" in schema:  # jsonschema searches with Python's expressions
+            raise ConfigError(
+                "unevaluatedProperties beside patternProperties is refused; "
+                "use additionalProperties"
+            )
 
 
 # --- Refuse foreign schemas that could hang, bloat or misdirect the check of arguments.
@@ -373,7 +499,10 @@ MAX_PARTS: Final = 10_000
 
 MAX_DEPTH: Final = 60
 
-_NAMED: Final = ("properties", "$defs", "definitions", "dependentSchemas", "dependencies")
+_NAMED: Final = (
+    *("properties", "patternProperties", "$defs", "definitions"),
+    *("dependentSchemas", "dependencies"),
+)
 """Keywords with subschemas under arbitrary names; the drafts before 2019 have the last one."""
 
 _LISTED: Final = (
@@ -387,8 +516,6 @@ _SINGLE: Final = (
 )
 
 _REFUSED: Final = {
-    "pattern": "foreign regular expressions can take forever",
-    "patternProperties": "foreign regular expressions can take forever",
     "$dynamicRef": "only plain references into the schema itself are followed",
     "$recursiveRef": "only plain references into the schema itself are followed",
     "$id": "only plain references into the schema itself are followed",
@@ -400,7 +527,7 @@ def check_foreign(parameters: Mapping[str, Any]) -> None:
     """Refuse a foreign schema unless it is harmless.
 
     Raises:
-        ConfigError: It is not JSON, is larger than 64 KiB, uses `pattern` or `patternProperties`,
+        ConfigError: It is not JSON, is larger than 64 KiB, has an expression that RE2 refuses,
             refers out of itself or in a circle, or unfolds to more than 10,000 parts.
     """
     try:
@@ -414,7 +541,10 @@ def check_foreign(parameters: Mapping[str, Any]) -> None:
 
 class _Weigher:
     def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root: Final = root
+        try:
+            self._resolver: Final = _resolver(root)
+        except Exception:  # it follows keywords, whatever they hold
+            raise ConfigError("the parameters are no JSON schema; correct them") from None
         self._known: Final[dict[int, int]] = {}
 
     def weigh(self, schema: Any, above: tuple[int, ...]) -> int:
@@ -438,6 +568,8 @@ class _Weigher:
         return self._known[me]
 
     def _referred(self, schema: Mapping[str, Any]) -> Iterator[Any]:
+        from referencing.exceptions import Unresolvable  # noqa: PLC0415  # slow, and seldom used
+
         if "$ref" not in schema:
             return
         ref = schema["$ref"]
@@ -446,19 +578,17 @@ class _Weigher:
                 f"the parameters refer to {ref!r:.200}; only references into the schema itself, "
                 "such as '#/$defs/name', are followed"
             )
-        found: Any = self._root
-        for part in ref[1:].split("/")[1:]:
-            key = unquote(part).replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, Mapping) or key not in found:
-                raise ConfigError(f"the parameters refer to {ref!r:.200}, which they lack")
-            found = found[key]
-        yield found
+        try:
+            yield self._resolver.lookup(ref).contents
+        except Unresolvable:
+            raise ConfigError(f"the parameters refer to {ref!r:.200}, which they lack") from None
 
 
 def _check_keywords(schema: Mapping[str, Any]) -> None:
     for keyword, why in _REFUSED.items():
         if isinstance(schema.get(keyword), str | Mapping):
             raise ConfigError(f"the parameters use {keyword!r}: {why}; leave it out")
+    _check_patterns(schema)
 
 
 def _inside(schema: Mapping[str, Any]) -> Iterator[Any]:
