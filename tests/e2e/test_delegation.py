@@ -104,7 +104,10 @@ def test_a_handoff_that_cannot_be_is_refused(handoffs: str, says: str, tmp_path:
         ("transfer_*", ""),
         ("transfer_to_legl", "there is no tool transfer_to_legl; did you mean transfer_to_legal?"),
         ("transfer_to_legal_typo", "desk.approvals.transfer_to_legal_typo: there is no tool "),
-        ("transfer_to_xyzzy", "the handoffs are transfer_to_desk, transfer_to_billing, transfer_to_l"),
+        (
+            "transfer_to_xyzzy",
+            "the handoffs are transfer_to_desk, transfer_to_billing, transfer_to_l",
+        ),
     ],
 )
 def test_an_approval_of_a_handoff_names_one(rule: str, says: str, tmp_path: Path) -> None:

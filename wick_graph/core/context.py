@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,7 +23,7 @@ class ContextSchema:
     schema: type
     subject: str
     """The field with the caller's identity, which a server sets; empty for none."""
-    adapter: TypeAdapter[Any] | None
+    adapter: TypeAdapter[Any] | None = field(compare=False, repr=False)
     """Reads it from a mapping; None if it has fields that no data describes."""
 
     @classmethod
