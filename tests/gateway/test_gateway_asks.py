@@ -384,3 +384,27 @@ async def test_a_context_that_no_chat_knows_is_refused_at_the_start(
         check_agents(load_config(tmp_path / "agents.yaml"))
     path = write(tmp_path, agent=agent, channels={"post": {"agent": "other"}}, agents={"other": {}})
     check_agents(load_config(path))  # it answers no chat
+
+
+@pytest.mark.parametrize(("agent", "jobs"), [("clerk", {}), ("", {"job": {"to": "desk:1"}})])
+def test_a_context_for_one_channel_serves_the_agent_of_that_channel(
+    tmp_path: Path, agent: str, jobs: Any
+) -> None:
+    name = f"who_{crc32(str(tmp_path).encode())}"
+    code = "from dataclasses import dataclass\nfrom typing import Literal\n\n\n"
+    code += "@dataclass\nclass Key:\n    channel: Literal['desk']\n"
+    (tmp_path / f"{name}.py").write_text(code)
+    jobs = {
+        key: {**one, "every": "1h", "text": "Look.", "agent": "clerk"} for key, one in jobs.items()
+    }
+    others: Any = {"clerk": {"context": {"use": f"{name}:Key"}}}
+    for to, says in (("desk", ""), ("post", "agents.clerk.context: .*Key: channel")):
+        channels = {"post": {}, "desk": {"agent": agent} if agent else {}}
+        if to == "post":
+            channels["post"] = {"agent": "clerk"}
+        path = write(tmp_path, agent={}, channels=channels, agents=others, cron=jobs)
+        if says:
+            with pytest.raises(ConfigError, match=says):
+                check_agents(load_config(path))
+        else:
+            check_agents(load_config(path))

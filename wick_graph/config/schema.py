@@ -588,12 +588,20 @@ class AgentsFile(Block):
         made._places = Places(source=source)
         return made
 
-    def in_chats(self) -> set[str]:
-        """Return the ids of the agents that answer chats; none without `channels:`."""
+    def in_chats(self) -> dict[str, list[str]]:
+        """Return the channels of each agent that answers chats, by its id.
+
+        A job without a destination may speak in any of them.
+        """
         heart, others = self.gateway.heartbeat, self.gateway.agent or self.default_id
-        named = [one.agent for one in self.channels.values()]
-        named += [one.agent for one in self.cron.values()] + ([heart.agent] if heart else [])
-        return {one or others for one in named} if self.channels else set()
+        places = [(one.agent, [name]) for name, one in self.channels.items()]
+        for job in (*self.cron.values(), *([heart] if heart else ())):
+            named = (job.to or "").partition(":")[0]
+            places.append((job.agent, [named] if named in self.channels else [*self.channels]))
+        found: dict[str, list[str]] = {}
+        for agent, names in places if self.channels else ():
+            found.setdefault(agent or others, []).extend(names)
+        return found
 
     @property
     def source(self) -> str:

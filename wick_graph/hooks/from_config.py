@@ -64,8 +64,9 @@ def check_context(agent_id: str, schema: ContextSchema | None, file: AgentsFile)
     Raises:
         ConfigError: It does.
     """
-    if schema is not None and agent_id in file.in_chats():
-        channel = next(iter(file.channels))
+    if schema is None:
+        return
+    for channel in file.in_chats().get(agent_id, ()):
         chat = {**dict.fromkeys(CHAT, "1"), "channel": channel, "session": f"{channel}:1"}
         try:
             schema.of_chat(agent_id, chat)
