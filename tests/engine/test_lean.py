@@ -25,7 +25,7 @@ from tests.support.often import often
 from wick_graph import Agent, SqlSaver
 from wick_graph.core.state import AgentState
 from wick_graph.engine import pinned
-from wick_graph.testing import call, calls
+from wick_graph.testing import ScriptedModel, call, calls
 
 Served = Callable[[], int]
 
@@ -195,6 +195,56 @@ def test_another_langgraph_runs_its_own_loop(
     agent, _ = agent_of(call("add", a=1, b=2), "3")
     assert door(agent, "?").text == "3"
     assert served() == 0
+
+
+# --- A stream of messages alone: LangGraph's own loop, whose pieces are put at once.
+
+
+async def pieces_of(agent: Agent, **options: Any) -> list[Any]:
+    """Return the chunks of a run, without what differs from run to run."""
+    given = {"messages": [("user", "?")]}
+    found = []
+    async for chunk, about in agent.graph.astream(given, stream_mode="messages", **options):
+        node = about["langgraph_node"], about["langgraph_step"]
+        found.append((type(chunk).__name__, chunk.content, node))
+    return found
+
+
+@pytest.mark.parametrize("delay", [None, 0.001])
+def test_a_stream_of_messages_is_the_same(
+    delay: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made() -> list[Any]:
+        inner = ScriptedModel(["told in a thread", "and again"])
+
+        def ask(n: int) -> str:
+            """Ask another model in the thread of a tool."""
+            return str(inner.invoke(f"{n}").content)
+
+        script = [call("ask", n=1), calls(("ask", {"n": 2}), text="Once more"), "It is done now"]
+        model = ScriptedModel(script, chunk_delay=delay)
+        return asyncio.run(pieces_of(Agent(model=model, tools=[ask], store=False)))
+
+    served, used = made(), pinned.lean_for_messages({"stream_mode": "messages"})
+    assert used is not None
+    monkeypatch.setitem(pinned.switch, "lean", False)
+    assert pinned.lean_for_messages({"stream_mode": "messages"}) is None
+    assert served == made()
+    assert "".join(text for _, text, (node, _) in served if node == "tools") != ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"stream_mode": ["messages", "custom"]},
+        {"stream_mode": "messages", "subgraphs": True},
+        {"stream_mode": "messages", "print_mode": "messages"},
+    ],
+    ids=str,
+)
+def test_other_streams_of_messages_are_langgraphs(options: dict[str, Any]) -> None:
+    assert pinned.lean_for_messages(options) is None
 
 
 def test_nothing_of_langgraph_is_replaced(served: Served) -> None:

@@ -245,6 +245,16 @@ def test_readers_of_events_and_the_journal_hear_the_same_run(url: str, opened: O
     assert "chunks" not in first  # a reply of calls alone has no text to stream
 
 
+def test_pieces_are_counted_over_the_commits_of_a_run(url: str, opened: Opener) -> None:
+    model = ScriptedModel(["one two three four"], chunk_delay=0.03)  # deferred writes wait 0.02
+    agent, _ = agent_of(url, hooks=[], model=model)
+    heard = [e for e in agent.stream("?", thread_id="t") if type(e) is events.ChatModelStream]
+    agent.close()
+    journal = opened()
+    [reply] = [journal.details(m) for m in journal.moments(kind="model.response")]
+    assert reply["chunks"] == len(heard) > 1
+
+
 def test_full_keeps_the_pieces_of_a_reply(url: str, opened: Opener) -> None:
     for thread, level in (("t", "full"), ("u", "steps")):
         agent, _ = agent_of(url, hooks=[], model=ScriptedModel(["one two three"]), journal=level)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, get_args
@@ -114,8 +114,16 @@ Directive = Replace | Skip | Abort | None
 """A listener's answer; None continues."""
 
 
+Take = Callable[[Any, str | None], Moment | None]
+"""Takes a piece of a reply, and its text if it is nothing else; returns where the run must wait."""
+
+
 class Listener(Protocol):
-    """Observer of a run's moments."""
+    """Observer of a run's moments.
+
+    A listener with a method `pieces(name, place)` gets no moments `model.chunk` from the engine's
+    own model calls: for each call it returns a `Take`, or None if it wants the moments after all.
+    """
 
     @property
     def active(self) -> bool:
@@ -211,6 +219,21 @@ class Listeners:
             return NULL_LISTENER
         return active[0] if len(active) == 1 else Listeners(active)
 
+    def pieces(self, name: str, place: Place | None) -> Take | None:
+        """Return what gives a piece to all of them; None if one of them wants moments."""
+        made = [pieces_of(listener, name, place) for listener in self._listeners]
+        takes = [take for take in made if take is not None]
+        if len(takes) < len(made):
+            return None
+
+        def take(chunk: Any, text: str | None) -> Moment | None:
+            waits = None
+            for one in takes:
+                waits = one(chunk, text) or waits
+            return waits
+
+        return take
+
     def record(self, moment: Moment) -> None:
         """Pass a moment to all of them."""
         for listener in self._listeners:
@@ -244,6 +267,10 @@ class NodeListener:
         """Whether the listener may hold the run now."""
         return holds(self._listener)
 
+    def pieces(self, name: str, place: Place | None = None) -> Take | None:
+        """Return what takes the pieces of a reply in this visit."""
+        return pieces_of(self._listener, name, self._place)
+
     def record(self, moment: Moment) -> None:
         """Add the place to a moment, and pass it on."""
         moment.place = self._place
@@ -255,6 +282,26 @@ class NodeListener:
             return None
         moment.place = self._place
         return await self._listener.at(moment)
+
+
+def pieces_of(listener: Listener, name: str, place: Place | None) -> Take | None:
+    """Return what takes the pieces of a model's reply; None if the listener wants moments."""
+    made: Callable[[str, Place | None], Take | None] | None = getattr(listener, "pieces", None)
+    return None if made is None else made(name, place)
+
+
+def taker(listener: Listener, name: str) -> Take:
+    """Return what takes the pieces of a reply; a moment is made only for who wants it."""
+    made = pieces_of(listener, name, None)
+    if made is not None:
+        return made
+
+    def take(chunk: Any, text: str | None) -> Moment | None:
+        moment = Moment("model", "chunk", name, {"chunk": chunk})
+        listener.record(moment)
+        return moment if holds(listener) else None
+
+    return take
 
 
 async def notify(listener: Listener, moment: Moment) -> Directive:

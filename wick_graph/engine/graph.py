@@ -184,7 +184,10 @@ class AgentGraph(RunGraph):
         """Run LangGraph's loop, with shorter parts if it is a run that they are made for."""
         lean = pinned.lean_for(self, call.config, call.kwargs)
         if lean is None:
-            return super()._achunks(call)
+            lean = pinned.lean_for_messages(call.kwargs)
+            if lean is None:
+                return super()._achunks(call)
+            return lean.astream_messages(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # as below
         return lean.astream(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # as below
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:

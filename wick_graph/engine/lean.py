@@ -7,7 +7,8 @@ each step are its own functions, bound here to other names for a few that they c
 - a step's writes are applied, and the state is read for the route, without asking each channel;
 - a task is run without three copies of its config and of its runtime;
 - the saver is called directly, without a task or a thread for what it defers;
-- an empty queue of chunks is not asked.
+- an empty queue of chunks is not asked;
+- a piece of a reply is put into that queue without a wake-up of the loop that it is put in.
 
 Nothing of LangGraph is patched, and only `AgentGraph` uses `stream` and `astream`, for the runs
 that `pinned` names. A step that is not known here takes LangGraph's own functions. Only `pinned`
@@ -543,6 +544,26 @@ _PARTS: Final[dict[str, Any]] = {
     "PregelRunner": LeanRunner,
     "_output": _output,
 }
+
+
+def _partial(function: Any, *args: Any) -> Any:
+    """Bind arguments; a chunk that is put in the loop's own thread needs no wake-up of the loop."""
+    loop = getattr(function, "__self__", None)
+    if not isinstance(loop, asyncio.AbstractEventLoop):
+        return partial(function, *args)
+    (put,) = args
+
+    def put_chunk(chunk: Any) -> None:
+        if asyncio._get_running_loop() is loop:
+            put(chunk)
+        else:
+            function(put, chunk)
+
+    return put_chunk
+
+
+astream_messages: Final[Callable[..., Any]] = bound(main.Pregel.astream, partial=_partial)
+"""LangGraph's own loop, for the stream mode `messages` alone: what is put keeps its order."""
 
 stream: Final[Callable[..., Iterator[Any]]] = bound(main.Pregel.stream, **_PARTS)
 

@@ -88,6 +88,19 @@ _found: dict[str, Any] = {}
 
 def lean_for(graph: Any, config: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
     """Return the module `lean` if it serves this run of an agent's graph; else None."""
+    found = _usable()
+    plain = found and _is_plain(graph) and _asks_nothing_else(graph, config, options)
+    return found if plain else None
+
+
+def lean_for_messages(options: Mapping[str, Any]) -> Any:
+    """Return the module `lean` if it serves a stream of messages and of nothing else; else None."""
+    others = any(value for name, value in options.items() if name not in _NAMED | {"durability"})
+    return None if others or options.get("stream_mode") != "messages" else _usable()
+
+
+def _usable() -> Any:
+    """Return the module `lean` if LangGraph is what it was made for; else None."""
     if not switch["lean"]:
         return None
     if "release" not in _found:
@@ -97,10 +110,7 @@ def lean_for(graph: Any, config: Mapping[str, Any], options: Mapping[str, Any]) 
     now = in_use()
     if "lean" not in _found and is_own(now):  # what is replaced for a time is back later
         _found.update(in_use=now, lean=import_module("wick_graph.engine.lean"))
-    if now != _found.get("in_use"):
-        return None
-    plain = _is_plain(graph) and _asks_nothing_else(graph, config, options)
-    return _found["lean"] if plain else None
+    return _found["lean"] if now == _found.get("in_use") else None
 
 
 def is_release() -> bool:

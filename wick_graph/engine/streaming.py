@@ -18,7 +18,7 @@ from langgraph.types import Command, Interrupt
 from wick_graph import langgraph_config
 from wick_graph.constants import EVENT_QUEUE_SIZE
 from wick_graph.core.bridge import THREADS
-from wick_graph.core.moments import Directive, Moment
+from wick_graph.core.moments import Directive, Moment, Place, Take
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import AGENT
 from wick_graph.core.state import read_input
@@ -39,6 +39,7 @@ from wick_graph.events import (
     OutputDelta,
     ToolEnd,
     ToolStart,
+    text_piece,
 )
 from wick_graph.messages.validation import read_history, with_channels
 from wick_graph.models.structured import Output
@@ -200,6 +201,8 @@ class _EventListener:
     """
 
     active = True
+    holds = False
+    """Whether the reader is behind, so that the run waits in `at`."""
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         self.run_id, self.thread_id, self.tokens = run_id, thread_id, tokens
@@ -228,6 +231,19 @@ class _EventListener:
             self._got.clear()
             self._reached = event if type(event) is ChatModelStart else self._reached
         return event
+
+    def pieces(self, name: str, place: Place | None) -> Take:
+        """Return what delivers the pieces of a reply, without a moment for each."""
+        put, run_id, thread_id, output = self.put, self.run_id, self.thread_id, self.output
+
+        def take(chunk: AIMessage, text: str | None) -> Moment | None:
+            if text and self._reply is None and output is None:
+                put(text_piece(name, text, chunk.id or "", run_id, thread_id))
+            else:
+                self.record(Moment("model", "chunk", name, {"chunk": chunk}, place=place))
+            return _BEHIND if self.holds else None
+
+        return take
 
     def record(self, moment: Moment) -> None:
         """Deliver the event of a moment, if it has one."""
@@ -290,6 +306,10 @@ class _EventListener:
         raise NotImplementedError
 
 
+_BEHIND: Final = Moment("model", "chunk")
+"""The moment at which a run waits for its reader."""
+
+
 def _passed(reply: ChatModelEnd, moment: Moment, event: Event | None) -> ChatModelEnd:
     """Return the event of what the hooks have made of a reply, once they have."""
     if type(event) is ChatModelStart:  # the same step asks again: no reader gets this one
@@ -310,8 +330,6 @@ def _is_later(moment: Moment) -> bool:
 
 class QueueListener(_EventListener):
     """Events for a reader in another thread; `put` blocks while the queue is full."""
-
-    holds = False
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         super().__init__(run_id, thread_id, tokens)
@@ -343,8 +361,6 @@ class LoopListener(_EventListener):
         self._closed = False
         self._room = asyncio.Event()
         self._room.set()
-        self.holds = False
-        """Whether the reader is behind."""
 
     def put(self, event: Any) -> None:
         """Deliver at once; the run waits in `at`."""
@@ -378,13 +394,16 @@ class LoopListener(_EventListener):
         return self.take()
 
     def take(self) -> Any:
-        """Return the next event and make room; None if there is none."""
+        """Return the next event, as its reader gets it, and make room; None if there is none."""
         if not self._events:
             return None
         event = self._events.popleft()
         if self.holds and len(self._events) < EVENT_QUEUE_SIZE:
             self._make_room()
-        return event
+        if type(event) is ChatModelStream:
+            self._got.append(event.delta)
+            return event
+        return self.got(event)
 
     def _make_room(self) -> None:
         self.holds = False
@@ -478,7 +497,7 @@ def read(
         while True:
             event = listener.got(listener.events.get())
             yield event
-            if isinstance(event, Done | Failed):
+            if type(event) in _LAST:
                 return
     finally:
         listener.closed = True
@@ -510,17 +529,20 @@ async def aread(
         for event in last:
             listener.put(event)
 
-    task = asyncio.create_task(work())
+    task, take = asyncio.create_task(work()), listener.take
     try:
         while True:
-            event = listener.got(listener.take() or await listener.get())
+            event = take() or await listener.get()
             yield event
-            if isinstance(event, Done | Failed):
+            if type(event) in _LAST:
                 return
     finally:
         listener.close()
         task.cancel()
         await asyncio.wait([task])
+
+
+_LAST: Final = frozenset({Done, Failed})
 
 
 def _last(call: Call, result: Result, output: OutputReader | None) -> list[Event]:

@@ -510,7 +510,8 @@ class FieldEncoder:
         if moment.data.get("purpose", AGENT) != AGENT:
             fields["p"] = moment.data["purpose"]
         if visit.chunks:
-            fields["t"] = [visit.chunks[0] - frame.at, len(visit.chunks)]
+            count = sum(counter[0] for _, counter in visit.chunks)
+            fields["t"] = [visit.chunks[0][0] - frame.at, count]
         frame.inner = reply
         return fields
 

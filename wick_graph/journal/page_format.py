@@ -200,8 +200,8 @@ class Visit:
     frames: list[Frame] = field(default_factory=list)
     replies: list[tuple[int, Reply]] = field(default_factory=list)
     """Replies of models: their moment, and what came."""
-    chunks: list[int] = field(default_factory=list)
-    """When the first piece of the coming reply arrived, and how many there are."""
+    chunks: list[tuple[int, list[int]]] = field(default_factory=list)
+    """For each attempt: when its first piece arrived, and how many there have been."""
     state: Any = None
     """What the node was given."""
     taken: Any = None

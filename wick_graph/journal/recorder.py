@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import ormsgpack
 
-from wick_graph.core.moments import Directive, JournalLevel, Moment, Place
+from wick_graph.core.moments import Directive, JournalLevel, Moment, Place, Take
 from wick_graph.journal.encode import FieldEncoder, Maker, MutationGuard
 from wick_graph.journal.page_format import (
     CALL,
@@ -131,9 +131,10 @@ class Writer:
         self.entries.append([EVENT, (moment.at_ns - self._started) // 1000, 0, 0, 0, None, _LOST])
 
     def count_chunk(self, moment: Moment) -> None:
-        """Count a piece of a streamed reply."""
+        """Count a piece of a streamed reply, or all that its moment is going to count."""
         if moment.place is not None and (visit := self._visits.get(moment.place.task)):
-            visit.chunks.append((moment.at_ns - self._started) // 1000)
+            at = (moment.at_ns - self._started) // 1000
+            visit.chunks.append((at, moment.data.get("count", _ONE)))
 
     def _around(self, visit: Visit) -> Frame | None:
         """Return the frame around what is outermost in a node: the outer node's, or the run's."""
@@ -209,6 +210,8 @@ def _left(frames: list[Frame], opener: str, call: str | None) -> Frame | None:
             return frame
     return None
 
+
+_ONE: Final = [1]
 
 _UNKNOWN: Final = Plan(EVENT, "event.event", None, False, None, True)
 
@@ -308,6 +311,25 @@ class JournalListener:
                 self._last += 1
                 moment.seq = self._last
             self._waiting.append((moment, self._guard.of_moment(moment)))
+
+    def pieces(self, name: str, place: Place | None) -> Take | None:
+        """Return what counts the pieces of a reply; None at the level `full`."""
+        if self._full:
+            return None
+        count: list[int] = []
+
+        def take(chunk: Any, text: str | None) -> None:
+            if not (text or chunk.content):  # of a call, which the reply has whole
+                return
+            if count:
+                count[0] += 1
+                return
+            count.append(1)
+            moment = Moment("model", "chunk", name, {"count": count}, place=place)
+            with self._lock:
+                self._waiting.append((moment, None))
+
+        return take
 
     async def at(self, moment: Moment) -> Directive:
         """Continue."""

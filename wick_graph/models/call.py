@@ -26,7 +26,7 @@ from langchain_core.runnables import Runnable
 from wick_graph import langgraph_config
 from wick_graph.constants import TOO_DEEP
 from wick_graph.core.bridge import run_to_end
-from wick_graph.core.moments import Moment, holds
+from wick_graph.core.moments import Moment, Take, taker
 from wick_graph.core.request import AGENT, ModelRequest, Section, shown
 from wick_graph.errors import MessageError, ModelError
 from wick_graph.messages import (
@@ -48,6 +48,7 @@ from wick_graph.models.fast_path import (
     as_key,
     generate,
     is_cached,
+    message_of,
     pieces,
     shorter_stream,
     shorter_way,
@@ -667,33 +668,25 @@ class _Call:
         return ensure_whole(reply)
 
     async def streamed(self, config: Any) -> AIMessage:
-        heard = Pieces()
-        listener, stop, name = self.ctx.listener, self.ctx.run.stop, self.option.name
-
-        def take(chunk: AIMessage) -> Moment | None:
-            """Return where to wait: a slow reader slows the model down, and loses nothing."""
-            stop.check()  # a model call that was abandoned in its thread ends here
-            heard.take(chunk)
-            if not chunk.content and not getattr(chunk, "tool_call_chunks", None):
-                return None
-            moment = Moment("model", "chunk", name, {"chunk": chunk})
-            listener.record(moment)
-            return moment if holds(listener) else None
-
+        heard, listener = Pieces(), self.ctx.listener
+        take = _hearing(heard, self.ctx.run.stop, taker(listener, self.option.name))
         bound, messages = self.bound, self.ctx.caches.lent(self.messages)
 
         def read() -> None:
             way = shorter_stream(bound, self.messages, config, is_async=False)
             stream: Any = bound.stream(messages, config) if way is None else pieces(way, messages)
-            for chunk in stream:
-                if (moment := take(chunk)) is not None:
+            for piece in stream:
+                moment = take(piece if way is None else message_of(piece))
+                if moment is not None:
                     run_to_end(listener.at(moment))
 
         async def aread() -> None:
             way = shorter_stream(bound, self.messages, config, is_async=True)
-            stream: Any = bound.astream(messages, config) if way is None else apieces(way, messages)
-            async for chunk in stream:
-                if (moment := take(chunk)) is not None:
+            long = way is None
+            stream: Any = bound.astream(messages, config) if long else await apieces(way, messages)
+            async for piece in stream:
+                moment = take(piece if long else message_of(piece))
+                if moment is not None:
                     await listener.at(moment)
 
         await self.ctx.bridge.long(read, aread)
@@ -706,3 +699,20 @@ class _Call:
         if self.ctx.listener.active:
             data = {"error": error, "delay": delay, "purpose": self.purpose}
             self.ctx.listener.record(Moment("model", phase, self.option.name, data))
+
+
+def _hearing(heard: Pieces, stop: Stop, tell: Take) -> Callable[[AIMessage], Moment | None]:
+    """Return what takes the pieces of a reply, and returns where the run must wait.
+
+    So a slow reader slows the model down, and loses nothing.
+    """
+
+    def take(chunk: AIMessage) -> Moment | None:
+        if stop.because:  # a model call that was abandoned in its thread ends here
+            stop.check()
+        text = heard.take(chunk)
+        if not text and not chunk.content and not getattr(chunk, "tool_call_chunks", None):
+            return None
+        return tell(chunk, text)
+
+    return take

@@ -123,17 +123,18 @@ class Pieces:
         self._text: list[str] | None = None
         self._id: str | None = None
 
-    def take(self, chunk: AIMessage) -> None:
-        """Add a chunk."""
+    def take(self, chunk: AIMessage) -> str | None:
+        """Add a chunk; return its text if it is nothing but more text of the reply."""
         held = chunk.__dict__
         content = held["content"]
         plain = type(content) is str and type(chunk) is AIMessageChunk
         if plain and self._text is not None and held["id"] == self._id and not _says_more(held):
             self._text.append(content)
-            return
+            return content  # type: ignore[no-any-return]  # just looked
         self._chunks.append(chunk)
         self._text, self._id = ([content] if plain else None), held["id"]
         self._texts.append(self._text)
+        return None
 
     def chunks(self) -> list[AIMessage]:
         """Return chunks with the same sum."""

@@ -17,6 +17,7 @@ from langchain_core.globals import get_debug, get_llm_cache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.chat_models import _gen_info_and_msg_metadata
 from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.base import RunnableBinding
 from langchain_core.tracers.context import _configure_hooks
@@ -88,26 +89,28 @@ def shorter_stream(
     return way if streams else None
 
 
-def pieces(way: Way, messages: list[BaseMessage]) -> Iterator[BaseMessage]:
-    """Yield the pieces of the model's reply."""
+def pieces(way: Way, messages: list[BaseMessage]) -> Iterator[ChatGenerationChunk]:
+    """Begin the model's reply; `message_of` makes messages of its pieces."""
     model, arguments = way
     if model.rate_limiter:
         model.rate_limiter.acquire(blocking=True)
-    for piece in model._stream(messages, **arguments):
-        if piece.generation_info:
-            piece.message.response_metadata = _gen_info_and_msg_metadata(piece)
-        yield piece.message
+    return model._stream(messages, **arguments)
 
 
-async def apieces(way: Way, messages: list[BaseMessage]) -> AsyncIterator[BaseMessage]:
-    """Yield the pieces of the model's reply."""
+async def apieces(way: Way, messages: list[BaseMessage]) -> AsyncIterator[ChatGenerationChunk]:
+    """Begin the model's reply; see `pieces`."""
     model, arguments = way
     if model.rate_limiter:
         await model.rate_limiter.aacquire(blocking=True)
-    async for piece in model._astream(messages, **arguments):
-        if piece.generation_info:
-            piece.message.response_metadata = _gen_info_and_msg_metadata(piece)
-        yield piece.message
+    return model._astream(messages, **arguments)
+
+
+def message_of(piece: ChatGenerationChunk) -> Any:
+    """Return the message of a piece, with the provider's metadata."""
+    held = piece.__dict__
+    if held["generation_info"]:
+        held["message"].response_metadata = _gen_info_and_msg_metadata(piece)
+    return held["message"]
 
 
 def is_cached(model: BaseChatModel) -> bool:
