@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call
 
 
-def asked(task: str) -> object:
+def asked(task: str) -> Any:
     return call("delegate_to_agent", agent="child", task=task)
 
 

@@ -6,7 +6,7 @@ import operator
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage
@@ -182,7 +182,7 @@ class Generated:
 
 
 def check(seed: int) -> None:
-    made, where = Generated(seed), config()
+    made, where = Generated(seed), cast("Any", config())
     with record(store="sqlite://") as recording:
         made.graph.invoke({"log": []}, {**where, "recursion_limit": 200})
     assert recording.problems == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
@@ -51,7 +51,7 @@ def kept(found: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_recorded_writes_equal_those_of_put_writes(name: str) -> None:
-    spy, where = Spy(), config()
+    spy, where = Spy(), cast("Any", config())
     made = GRAPHS[name](spy)
     with SqlSaver.from_url("sqlite://") as copies:
         with record(store=copies) as recording:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from wick_graph.debug.session import DebugSession
+from typing import TYPE_CHECKING
+
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.links import begun_by
+
+if TYPE_CHECKING:
+    from wick_graph.debug.session import DebugSession
 
 
 def step_into(session: DebugSession) -> DebugSession | None:
@@ -17,7 +21,7 @@ def step_into(session: DebugSession) -> DebugSession | None:
     if here is None or here.what != "agent.spawn" or journal is None or session.held:
         return None
     link = begun_by(journal, here)
-    inner = DebugSession.open(journal.saver, link.thread_id)
+    inner = type(session).open(journal.saver, link.thread_id)
     inner.goto(f"#{link.seq}")
     return inner
 

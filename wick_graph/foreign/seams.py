@@ -472,13 +472,12 @@ def layers_of(graph: Any) -> Iterator[Layer]:
 
 def needs_loop(graph: Any) -> bool:
     """Return whether a part of a graph has an async form only: a node, a tool or a layer."""
-    for node in graph.nodes.values():
-        for part in getattr(node.bound, "steps", None) or [node.bound]:
-            tools = getattr(part, "tools_by_name", None) or {}
-            if _is_async_only(part, "func", "afunc"):
-                return True
-            if any(_is_async_only(tool, "func", "coroutine") for tool in tools.values()):
-                return True
+    for part in (node.bound for node in graph.nodes.values()):
+        tools = getattr(part, "tools_by_name", None) or {}
+        if _is_async_only(part, "func", "afunc"):
+            return True
+        if any(_is_async_only(tool, "func", "coroutine") for tool in tools.values()):
+            return True
     layers = any(_is_async_layer(phase, fn) for phase, fn, _, _ in layers_of(graph))
     return layers or any(needs_loop(inner) for _, inner in graph.get_subgraphs())
 
