@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +11,19 @@ from typing import Any
 
 import pytest
 
-APP = """\
+from wick_graph.engine.guest import is_graph
+from wick_graph.foreign.seams import needs_loop
+
+APP = '''\
 import operator
 from typing import Annotated, TypedDict
 
+from langchain.agents import create_agent
+from langchain.agents.middleware import wrap_model_call
+from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph
+
+from wick_graph.testing import ScriptedModel, call
 
 
 class Log(TypedDict, total=False):
@@ -32,7 +42,29 @@ made.add_conditional_edges("up", lambda state: "up" if state["n"] < 3 else END, 
 graph = made.compile()
 chat = StateGraph(MessagesState).add_node("say", lambda s: {"messages": [("ai", "Hello.")]})
 chat = chat.add_edge(START, "say").compile()
-"""
+
+
+async def wait(state):
+    return {"messages": [("ai", "Done.")]}
+
+
+waiting = StateGraph(MessagesState).add_node("wait", wait).add_edge(START, "wait").compile()
+
+
+@tool
+async def look(text: str) -> str:
+    """Look."""
+    return text
+
+
+@wrap_model_call
+async def layer(request, handler):
+    return await handler(request)
+
+
+waiting_tool = create_agent(ScriptedModel([call("look", text="x"), "Done."]), tools=[look])
+waiting_layer = create_agent(ScriptedModel(["Done."]), middleware=[layer])
+'''
 
 
 @pytest.fixture
@@ -77,3 +109,41 @@ def test_what_cannot_be_recorded_is_refused(folder: Path) -> None:
     assert "is no JSON" in wick(folder, "debug", "app.py:graph", "--input", "{").stderr
     nothing = wick(folder, "debug", "app.py:graph", "--thread", "no")
     assert "there is no thread no" in nothing.stderr
+
+
+def test_a_graph_without_messages_is_run_and_drawn(folder: Path) -> None:
+    ran = wick(folder, "run", "--record", "-t", "mine", "app.py:graph", '{"n": 1}')
+    assert json.loads(ran.stdout) == {"n": 3, "log": ["up", "up"]}
+    laid = wick(folder, "graph", "app.py:graph", "--thread", "mine", "--format", "json")
+    drawn = json.loads(laid.stdout)
+    run = drawn["run"]
+    assert drawn["agent"] == "graph"
+    assert run["nodes"]["up"]["visits"] == 2
+    uses = {(edge["source"], edge["target"]): edge["visits"] for edge in run["edges"]}
+    assert uses == {("START", "up"): 1, ("up", "up"): 1, ("up", "END"): 1}
+    text = wick(folder, "run", "--record", "app.py:graph", "hi")
+    assert "has no channel messages, and its input is no JSON" in text.stderr
+    failed = wick(folder, "run", "--record", "app.py:graph", '{"n": 9}')
+    assert failed.returncode == 1
+    assert "ValueError: too many" in failed.stderr
+
+
+def test_a_graph_with_async_parts_alone_is_debugged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["--batch", "-e", "goto @last; state"]
+    done = wick(folder, "debug", "app.py:waiting_layer", "hi", *asked)
+    assert "failed" not in done.stderr
+    assert "Done." in done.stdout
+    monkeypatch.syspath_prepend(folder)
+    names = vars(importlib.import_module("app"))
+    monkeypatch.delitem(sys.modules, "app")
+    found = {name: needs_loop(value) for name, value in names.items() if is_graph(value)}
+    assert {name for name, waits in found.items() if waits} == {
+        *("waiting", "waiting_tool", "waiting_layer")
+    }
+
+
+def test_a_graph_that_is_not_compiled_is_named_as_such(folder: Path) -> None:
+    done = wick(folder, "debug", "app.py:made", "--input", "{}")
+    assert "a StateGraph that is not compiled" in done.stderr

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import sqlite3
 import stat
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,6 +27,7 @@ from wick_graph.errors import DebugError
 from wick_graph.foreign.copies import RECORDED
 from wick_graph.journal.tracebacks import MAX_BYTES, lines_of, traceback_of
 from wick_graph.store import SqlSaver
+from wick_graph.store.sqlite import BUSY_SECONDS
 
 
 class Held(TypedDict, total=False):
@@ -223,3 +229,62 @@ def test_long_notes_leave_room_for_the_frames() -> None:
     lines = lines_of(found)
     assert any("in test_long_notes" in line for line in lines)
     assert len("\n".join(lines).encode()) <= MAX_BYTES
+
+
+def test_members_of_a_group_and_their_causes_are_kept() -> None:
+    def member(text: str) -> ValueError:
+        try:
+            try:
+                raise OSError(f"under {text}")
+            except OSError as error:
+                raise ValueError(text) from error
+        except ValueError as made:
+            return made
+
+    try:
+        raise ExceptionGroup("both", [member("one"), member("two")])
+    except ExceptionGroup as raised:
+        found = traceback_of(raised)
+    assert found is not None
+    assert [part["message"] for part in found] == [
+        "both (2 sub-exceptions)",
+        *("one", "two"),
+        *("under one", "under two"),
+    ]
+    assert all(part["frames"] for part in found)
+
+
+def test_a_locked_store_of_copies_does_not_hold_its_runs(tmp_path: Path) -> None:
+    file = tmp_path / "r.db"
+    SqlSaver.from_url(f"sqlite:///{file}").close()
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with record(store=f"sqlite:///{file}") as recording:
+            assert one().invoke({"x": 1}) == {"x": 1}
+        assert time.monotonic() - began < BUSY_SECONDS
+        assert "keeps it locked" in recording.problems[0]
+        other.execute("ROLLBACK")
+        with record(store=f"sqlite:///{file}") as again:
+            one().invoke({"x": 2})
+        assert again.problems == []
+    recording.close()
+    again.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of a process are POSIX's")
+def test_a_disk_that_takes_no_more_is_not_told_as_damage(tmp_path: Path) -> None:
+    code = f"""
+import resource, signal
+from tests.foreign.test_hostile import one
+from wick_graph.debug import record
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with record(store="sqlite:///{tmp_path / "r.db"}") as made:
+    one().invoke({{"x": 1}})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (350_000, 350_000))
+    for n in range(4):
+        one().invoke({{"x": __import__("os").urandom(90_000)}})
+print(made.problems[0])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "the disk is full" in ran.stdout, ran.stderr

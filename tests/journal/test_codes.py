@@ -52,6 +52,8 @@ FROZEN: dict[tuple[ModuleType, str], dict[Any, int]] = {
         ("node", "retry"): 27,
         ("node", "cached"): 28,
         ("state", "update"): 29,
+        ("agent", "spawn"): 30,
+        ("agent", "return"): 31,
     },
     (page_format, "NODES"): {"before_agent": 0, "modify_request": 1, "model": 2, "tools": 3},
     (page_format, "PHASE_CODES"): {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,8 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from wick_graph import langgraph_config
 from wick_graph.cli import output
+from wick_graph.cli.recorded import (
+    graph_named,
+    json_of,
+    needs_graph,
+    picture_alone,
+    run_to_end,
+    saver_with,
+)
 from wick_graph.cli.select import (
     DEFAULT_FILE,
     known,
@@ -266,13 +272,9 @@ def _graph(wanted: _Wanted) -> Any:
     Raises:
         ConfigError: An input is given, and there is no graph to give it to.
     """
-    from wick_graph.errors import ConfigError
-    from wick_graph.targets import graph_of
-
-    named = code_named()
-    graph = None if named is None else graph_of(named, wanted.agent)
+    graph = graph_named(wanted.agent)
     if graph is None and wanted.input is not None:
-        raise ConfigError("--input is for a LangGraph graph; give an agent its message instead")
+        needs_graph()
     return graph
 
 
@@ -288,14 +290,14 @@ def _recorded(wanted: _Wanted, graph: Any, stack: ExitStack) -> tuple[Any, Any]:
     from wick_graph.journal.tracebacks import message_of
 
     if wanted.thread is not None and wanted.text is None and wanted.input is None:
-        saver = _saver_with(wanted.thread, graph.checkpointer, stack)
+        saver = saver_with(wanted.thread, graph.checkpointer, stack)
         return stack.enter_context(DebugSession.open(saver, wanted.thread)), saver
     if wanted.text is None and wanted.input is None:
         raise ConfigError("say what to run: a message, --input JSON, or --thread ID to look at it")
     given, name = _input_of(wanted), wanted.thread or f"rec_{secrets.token_hex(6)}"
     with record() as recording:
         try:
-            graph.invoke(given, langgraph_config.with_configurable(None, thread_id=name))
+            run_to_end(graph, given, name)
         except Exception as error:  # the graph's own; the recording shows where it came from
             said = one_line(message_of(error), _SAID)
             output.say(f"the run failed: {type(error).__name__}: {said}")
@@ -307,26 +309,6 @@ def _recorded(wanted: _Wanted, graph: Any, stack: ExitStack) -> tuple[Any, Any]:
     return session, None if journal is None else journal.saver
 
 
-def _saver_with(thread: str, own: Any, stack: ExitStack) -> Any:
-    """Return the store with the recording of a graph's thread: its own, wick's, or of copies.
-
-    Raises:
-        ThreadNotFoundError: None has it.
-    """
-    from wick_graph.config.fields import DEFAULT_STORE
-    from wick_graph.errors import ThreadNotFoundError
-    from wick_graph.foreign.copies import RECORDED
-    from wick_graph.store import SqlSaver
-    from wick_graph.store.saver import dialect_of
-
-    urls = [url for url in (DEFAULT_STORE, f"sqlite:///{RECORDED}") if dialect_of(url).exists()]
-    savers = [own] if isinstance(own, SqlSaver) else []
-    for saver in [*savers, *(stack.enter_context(SqlSaver.from_url(url)) for url in urls)]:
-        if saver.threads.look(thread) is not None:
-            return saver
-    raise ThreadNotFoundError(f"there is no thread {thread}; record it with `wick run --record`")
-
-
 def _input_of(wanted: _Wanted) -> Any:
     from wick_graph.errors import ConfigError
 
@@ -334,10 +316,7 @@ def _input_of(wanted: _Wanted) -> Any:
         return {"messages": [("user", wanted.text)]}
     if wanted.text is not None:
         raise ConfigError("give a message or --input JSON, not both")
-    try:
-        return json.loads(wanted.input)
-    except ValueError as error:
-        raise ConfigError(f"--input is no JSON ({error}); quote it, as in '{{}}'") from None
+    return json_of(wanted.input, "--input")
 
 
 @contextmanager
@@ -468,9 +447,14 @@ class _Doors:
     def draw(self) -> list[str]:
         from wick_graph.cli.export import Source, picture_of_thread
         from wick_graph.errors import DebugError
-        from wick_graph.picture import as_text, overlay_of, picture_of
+        from wick_graph.picture import as_text, overlay_of, picture_of, recorded_overlay
 
         journal = self.session.journal
+        graph = graph_named(self.wanted.agent)
+        if graph is not None and journal is not None and journal.runs():
+            drawn = picture_alone(graph, self.wanted.agent)
+            shown = drawn.with_run(recorded_overlay(graph, journal))
+            return as_text(shown).splitlines()
         agent = self.session.agent
         if agent is None and (self.wanted.agent or code_named()) is not None:
             agent = self.look()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from wick_graph.cli import output
+from wick_graph.cli.recorded import graph_named, picture_alone, picture_with
 from wick_graph.cli.select import (
     DEFAULT_FILE,
     AgentArgument,
@@ -194,6 +195,8 @@ def _form_of(file: Path | None) -> Form:
 def _picture(agent: str | None, config: Path) -> Picture:
     from wick_graph.picture import picture_of
 
+    if (graph := graph_named(agent)) is not None:
+        return picture_alone(graph, agent)
     return picture_of(looked_at(agent, config)[1].graph)
 
 
@@ -225,8 +228,16 @@ def _run(agent: str | None, config: Path, thread_id: str) -> Picture:
         ConfigError: The agent is not known.
         ThreadNotFoundError: The store has no such thread; nothing is created.
     """
+    from wick_graph.engine.guest import lacks_messages
+    from wick_graph.errors import ThreadNotFoundError
     from wick_graph.picture import overlay_of, picture_of
 
+    if (graph := graph_named(agent)) is not None:
+        try:
+            return picture_with(graph, agent, thread_id)
+        except ThreadNotFoundError:  # the file may name its store
+            if lacks_messages(graph):
+                raise
     file = with_threads(config, thread_id)
     with opened(file) as found:
         store, info = known(found, thread_id)

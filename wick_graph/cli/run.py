@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from wick_graph import langgraph_config
 from wick_graph.cli import output, watch
 from wick_graph.cli.gateway import SESSION, converse
 from wick_graph.cli.output import terminable
+from wick_graph.cli.recorded import graph_named, json_of, run_to_end
 from wick_graph.cli.select import (
     DEFAULT_FILE,
     known,
@@ -312,6 +314,7 @@ def run(
     Exit codes: 0 answered or waiting, 1 the run failed, 2 the command or the configuration is
     wrong, 130 cancelled, 143 ended by SIGTERM.
     """
+    from wick_graph.engine.guest import lacks_messages
     from wick_graph.engine.result import checked_thread_id
 
     thread_id = checked_thread_id(thread)
@@ -320,6 +323,9 @@ def run(
         beside = {"an agent": named, "--thread": thread, "--json": as_json}
         said = _read(" ".join(words))
         converse(config, session, said, model=model, trust=trust, beside=beside)
+        return
+    if record and (graph := graph_named(named)) is not None and lacks_messages(graph):
+        _run_any(graph, " ".join(words), thread_id)
         return
     with load_trusted(config, model=model, trust=trust) as agents:
         if target() is None:
@@ -351,15 +357,46 @@ def recorded(agents: Agents, agent_id: str) -> Iterator[None]:
     Raises:
         ConfigError: It is an agent, which keeps a journal by itself.
     """
-    from wick_graph.debug import record
-
     if not agents[agent_id].spec.guest:
         raise ConfigError(f"--record is for LangGraph graphs; {agent_id} keeps a journal by itself")
-    with record() as recording:
+    with _recorded():
         yield
-    recording.close()
-    for problem in recording.problems:
-        output.say(problem)
+
+
+@contextmanager
+def _recorded() -> Iterator[None]:
+    from wick_graph.debug import record
+
+    block = record()
+    try:
+        with block as recording:
+            yield
+    finally:
+        recording.close()
+        for problem in recording.problems:
+            output.say(problem)
+
+
+def _run_any(graph: Any, text: str, thread_id: str | None) -> None:
+    """Run and record a graph without messages, and print what it gives.
+
+    Raises:
+        ConfigError: Its input is no JSON.
+        RunError: It failed.
+    """
+    from wick_graph.errors import RunError
+    from wick_graph.journal.tracebacks import message_of
+
+    given = json_of(text, "this graph has no channel messages, and its input")
+    name = thread_id or f"rec_{secrets.token_hex(6)}"
+    output.say(f"thread {name}", dim=True)
+    with _recorded():
+        try:
+            made = run_to_end(graph, given, name)
+        except Exception as error:  # whatever the graph's code raises
+            said = f"{type(error).__name__}: {message_of(error)}"
+            raise RunError(f"the graph {graph.get_name()} failed: {said}") from error
+    output.print_json(made)
 
 
 def has_own_store(agents: Agents, agent_id: str) -> bool:

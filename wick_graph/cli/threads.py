@@ -82,7 +82,7 @@ def as_row(facts: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         str(facts["steps"]),
         _near(datetime.fromisoformat(facts["last_access"]), now, 1),
         _expiry(facts, now, 1),
-        facts["title"],
+        f"↳ {facts['parent']}: {facts['title']}" if facts["parent"] else facts["title"],
     )
 
 
@@ -103,6 +103,7 @@ def as_lines(
         ("last error", facts["last_error"]),
         ("waits for", "; ".join(map(headline, waits_for))),
         ("parent", facts["parent"]),
+        ("sub-agents", ", ".join(facts.get("children") or ())),
         ("created", _when(facts["created"], now, 2)),
         ("last used", _when(facts["last_access"], now, 2)),
         ("expires", _expiry(facts, now, 2)),
@@ -441,13 +442,16 @@ def show(
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Show a thread's details and messages."""
+    from wick_graph.journal import Journal
+    from wick_graph.journal.links import children_of
     from wick_graph.messages import pretty_print, to_wick
 
     with opened(config) as store:
         store, info = known(store, thread_id)
         values, waits_for = state_of(store, info.thread_id)
         messages = list(values.get("messages") or ())
-        facts = {**facts_of(store, info), "usage": values.get("usage") or {}}
+        children = list(children_of(Journal(store, info.thread_id)))
+        facts = {**facts_of(store, info), "usage": values.get("usage") or {}, "children": children}
         if as_json:
             shown = [to_wick(message) for message in messages]
             output.print_json({**facts, "waits_for": waits_for, "messages": shown})

@@ -17,7 +17,9 @@ from typing import Any, Final, Literal, Protocol, get_args
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import ConfigError
 
-Kind = Literal["run", "node", "hook", "model", "route", "tool", "interrupt", "state", "event"]
+Kind = Literal[
+    "run", "node", "hook", "model", "route", "tool", "interrupt", "state", "agent", "event"
+]
 
 JournalLevel = Literal["off", "steps", "full"]
 """What a run's journal keeps: nothing, every moment, or the pieces of streamed replies too."""

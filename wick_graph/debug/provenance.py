@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, ToolMessage
 
 from wick_graph.debug.breakpoints import is_write
+from wick_graph.debug.timeline import BranchReader
 from wick_graph.debug.values import Path, at_path, read_path, value_at
 from wick_graph.debug.view import View, ViewCache
-from wick_graph.errors import DebugError, StorageError
+from wick_graph.errors import DebugError, StorageError, ThreadNotFoundError
 from wick_graph.journal.entry import Entry
+from wick_graph.journal.journal import Journal
+from wick_graph.journal.links import caller_of
 
 _WRITERS: Final = ("node.exit", "state.update")
 
@@ -25,7 +29,9 @@ class Cause:
     seq: int
     text: str
     by: str
-    """`tool:NAME`, `model`, `hook:NAME`, `input`, or a node."""
+    """`tool:NAME`, `model`, `hook:NAME`, `agent:NAME`, `input`, or a node."""
+    thread_id: str = ""
+    """The thread of `position` and `seq`, if it is that of a sub-agent or of a caller."""
 
 
 class Provenance:
@@ -49,7 +55,7 @@ class Provenance:
         message = _message_at(view, parts)
         wrote = self._writer(view, parts, message)
         if wrote is None:
-            return [self._from_input(view, parts, message, path)]
+            return [self._from_input(view, parts, message, path), *self._from_above()]
         return list(self._chain(wrote, parts, message, path))
 
     def history(self, path: str) -> list[tuple[Entry, Any]]:
@@ -164,7 +170,8 @@ class Provenance:
         if inner is not None:  # a subgraph's node made it
             yield from self._chain(inner, path, message, "made inside of it:")
             return
-        if isinstance(message, ToolMessage):
+        record = isinstance(message, ChatMessage) and maker.kind == "tool"  # of a sub-agent
+        if isinstance(message, ToolMessage) or record:
             yield from self._behind_call(end, maker)
         elif maker.kind == "hook":
             return
@@ -211,6 +218,7 @@ class Provenance:
 
     def _behind_call(self, end: View, maker: Entry) -> Iterator[Cause]:
         """Yield a hook result's source, changes of arguments, and the calling reply."""
+        yield from self._below(end, maker.call_id)
         for entry in self._timeline.of_task(end.at):
             if maker.kind == "hook" and entry.what == "tool.call":
                 told = f"made of the result of tool:{entry.name}, called {self._at_text(entry)}"
@@ -230,6 +238,29 @@ class Provenance:
                 yield Cause(self._full(reply), reply.seq, told, "model")
                 yield from self._behind_reply(asked)
                 return
+
+    def _below(self, end: View, call_id: str | None) -> Iterator[Cause]:
+        """Yield the sub-agent that answered a call, and what its answer came from."""
+        journal = self._views.journal
+        for entry in self._timeline.of_task(end.at):
+            if journal is None or entry.what != "agent.return" or entry.call_id != call_id:
+                continue
+            thread, by = str(entry.fields["t"]), f"agent:{entry.name}"
+            told = f"it is the answer of the agent {entry.name}, in thread {thread}"
+            yield Cause(self._full(entry), entry.seq, told, by)
+            inner = Journal(journal.saver, thread)
+            with suppress(DebugError, StorageError, ThreadNotFoundError):  # it is not kept here
+                views = ViewCache(inner, BranchReader(inner).timeline(None))
+                last = views.view(len(views.timeline) - 1)
+                for cause in Provenance(views).why(last, "messages[-1]"):
+                    yield replace(cause, thread_id=cause.thread_id or thread)
+
+    def _from_above(self) -> Iterator[Cause]:
+        """Yield the call of another agent that gave this thread its input."""
+        journal = self._views.journal
+        if journal is not None and (above := caller_of(journal)) is not None:
+            told = f"the agent {above.agent} gave the task in thread {above.thread_id}"
+            yield Cause(f"#{above.seq}", above.seq, told, f"agent:{above.agent}", above.thread_id)
 
     def _behind_reply(self, end: View) -> Iterator[Cause]:
         for entry in self._timeline.of_task(end.at):

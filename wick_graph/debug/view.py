@@ -458,6 +458,8 @@ _DETAILS: Final[Mapping[str, Callable[[LiveView], Any]]] = {
         "value": [{"id": i.id, "value": i.value} for i in view.data["interrupts"]]
     },
     "interrupt.answer": lambda view: {"value": view.data["answer"]},
+    "agent.spawn": lambda view: {"thread": view.data["thread"]},
+    "agent.return": lambda view: {"thread": view.data["thread"]},
 }
 
 

@@ -145,19 +145,23 @@ class GuestAgent(Agent):
         return super().read_result(known, run)
 
 
+def lacks_messages(graph: Any) -> str:
+    """Name the part of a graph that lacks a channel `messages`: `input`, `output`, `channels`."""
+    if not isinstance(graph, CompiledStateGraph):
+        return "channels"
+    builder = graph.builder
+    sides = {"input": builder.input_schema, "output": builder.output_schema}
+    found = (side for side, of in sides.items() if _MESSAGES not in builder.schemas.get(of, ()))
+    return next(found, "")
+
+
 def _check(graph: Any, name: str) -> None:
     if isinstance(graph, AgentGraph):
         raise ConfigError(f"{name} is the graph of an agent; name the agent instead")
-    lacks = "channels"
-    if isinstance(graph, CompiledStateGraph):
-        builder = graph.builder
-        sides = {"input": builder.input_schema, "output": builder.output_schema}
-        found = (side for side, of in sides.items() if _MESSAGES not in builder.schemas.get(of, ()))
-        lacks = next(found, "")
-    if lacks:
+    if lacks := lacks_messages(graph):
         raise ConfigError(
             f"the graph {name} has no messages among its {lacks}; give it a state with a channel "
-            "messages, such as LangGraph's MessagesState"
+            "messages, such as LangGraph's MessagesState, or run it with `wick run --record`"
         )
 
 

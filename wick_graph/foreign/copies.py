@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,15 +13,23 @@ from langgraph.channels import DeltaChannel, UntrackedValue
 from langgraph.errors import EmptyChannelError
 
 from wick_graph import langgraph_config
+from wick_graph.errors import StorageError
 from wick_graph.journal.value_store import CUT, HEAD
 from wick_graph.store.codec import Codec
+from wick_graph.store.connection import StoreConnection
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.saver import SqlSaver, dialect_of
+from wick_graph.store.sqlite import Sqlite
 
 RECORDED: Final = Path("checkpoints", "recorded.db")
 """The database for recordings of runs without an `SqlSaver`."""
 
 TTL: Final = "7d"
+
+TENANT: Final = "local"
+
+WAIT: Final = 0.5
+"""How long a run waits for a locked store of copies, in seconds."""
 
 MISSING: Final = UntrackedValue(object).checkpoint()
 """What LangGraph's empty channels store."""
@@ -71,14 +80,17 @@ def open_store(store: SqlSaver | str | None) -> SqlSaver:
     if store is None:
         RECORDED.parent.mkdir(exist_ok=True)
         sys.stderr.write(f"wick: recording into {RECORDED}\n")
-    for file in map(Path, dialect_of(url).files):
+    dialect = dialect_of(url, "NORMAL")
+    for file in map(Path, dialect.files):
         os.close(os.open(file, os.O_CREAT, 0o600))  # a new one is private from its first byte
         if store is None:
             file.chmod(0o600)
-    opened = SqlSaver.from_url(url, ttl=TTL, synchronous="NORMAL")
-    made = SqlSaver(opened._core, LenientCodec())
+    if isinstance(dialect, Sqlite):
+        dialect.wait = WAIT
+    made = SqlSaver(StoreConnection(dialect, tenant=TENANT, ttl=TTL), LenientCodec())
     if store is None:  # the threads of any other store are its owner's
-        made.sweep()
+        with suppress(StorageError):  # another process has it locked: the next one sweeps
+            made.sweep()
     return made
 
 

@@ -35,7 +35,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 _TO: Final = "branch:to:"
 
-_NAMED: Final = {"__return__": "return", "__end__": "end", "__previous__": "previous"}
+NAMED: Final = {"__return__": "return", "__end__": "end", "__previous__": "previous"}
 """Channels of the functional API, with the names that people see."""
 
 _EMPTY: Final = (list, dict, str, int, float, bool)
@@ -260,8 +260,8 @@ class ForeignRun(seams.Heard):
                 goto.append(channel.removeprefix(_TO))
             elif channel == langgraph_config.TASKS:
                 sent += [one.node for one in (value if isinstance(value, list) else [value])]
-            elif channel in _NAMED or not channel.startswith(HIDDEN):
-                writes.append((_NAMED.get(channel, channel), value))
+            elif channel in NAMED or not channel.startswith(HIDDEN):
+                writes.append((NAMED.get(channel, channel), value))
         data = {"writes": writes, "goto": goto, "sends": sent}
         visit.listener.record(Moment("node", "exit", visit.place.node, data))
 
@@ -450,7 +450,7 @@ def shape_of(graph: Any) -> dict[str, Any]:
     empty = {name: graph.channels[name].from_checkpoint(copies.MISSING) for name in own}
     empty = {name: one.get() for name, one in empty.items() if one.is_available()}
     empty = {name: value for name, value in empty.items() if type(value) in _EMPTY}
-    own |= {shown: "LastValue" for name, shown in _NAMED.items() if name in graph.channels}
+    own |= {shown: "LastValue" for name, shown in NAMED.items() if name in graph.channels}
     lacks = {"lacks": list(seams.SEAMS.lacks)} if seams.SEAMS.lacks else {}
     return {"channels": own, "empty": empty, "nodes": nodes, **lacks}
 

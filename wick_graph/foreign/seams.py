@@ -470,6 +470,28 @@ def layers_of(graph: Any) -> Iterator[Layer]:
                     yield "wrap_tool_call", held, bound, attribute
 
 
+def needs_loop(graph: Any) -> bool:
+    """Return whether a part of a graph has an async form only: a node, a tool or a layer."""
+    for part in (node.bound for node in graph.nodes.values()):
+        tools = getattr(part, "tools_by_name", None) or {}
+        if _is_async_only(part, "func", "afunc"):
+            return True
+        if any(_is_async_only(tool, "func", "coroutine") for tool in tools.values()):
+            return True
+    layers = any(_is_async_layer(phase, fn) for phase, fn, _, _ in layers_of(graph))
+    return layers or any(needs_loop(inner) for _, inner in graph.get_subgraphs())
+
+
+def _is_async_only(part: Any, sync: str, other: str) -> bool:
+    return getattr(part, sync, None) is None and getattr(part, other, None) is not None
+
+
+def _is_async_layer(phase: str, fn: Any) -> bool:
+    """Return whether a middleware's layer lacks its sync form: the base class refuses there."""
+    sync = getattr(getattr(inspect.unwrap(fn), "__self__", None), phase, None)
+    return getattr(sync, "__qualname__", "").startswith("AgentMiddleware.")
+
+
 def _in_chain(phase: str, cell: Any) -> Iterator[Layer]:
     held = cell.cell_contents
     cells = _cells(held)

@@ -249,6 +249,11 @@ class Details:
         )
         return {**made, name: text}
 
+    def _child(self, entry: Entry) -> Made:
+        made: Made = {"thread": entry.fields["t"]}
+        ended = entry.fields.get("w")
+        return made if ended is None else {**made, "stopped_because": ended}
+
     def _value(self, entry: Entry) -> Made:
         return {"value": self._held(entry.fields["v"])} if "v" in entry.fields else {}
 
@@ -273,6 +278,8 @@ _MAKERS: Final[Mapping[str, Callable[[Details, Entry], Made]]] = {
     "tool.exit": Details._tool_exit,
     "interrupt.raise": Details._value,
     "interrupt.answer": Details._value,
+    "agent.spawn": Details._child,
+    "agent.return": Details._child,
 }
 
 

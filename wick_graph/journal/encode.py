@@ -341,6 +341,8 @@ class FieldEncoder:
             ("tool", "error"): self._error,
             ("interrupt", "raise"): self._interrupt,
             ("interrupt", "answer"): self._answer,
+            ("agent", "spawn"): self._child,
+            ("agent", "return"): self._child,
         }
 
     # --- run and node ----------------------------------------------------------------------------
@@ -607,6 +609,12 @@ class FieldEncoder:
         """`v` the answer."""
         self.values.mask.see(moment.data["answer"])
         return {"v": self.values.keep(moment.data["answer"])}
+
+    def _child(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+        """`t` the thread of a sub-agent, `w` why its run stopped."""
+        data, said = moment.data, self._error(moment, visit, frame)
+        ended = {"w": data["stopped_because"]} if "stopped_because" in data else {}
+        return {"t": data["thread"], **ended, **said}
 
     def _error(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         return self._said(moment.data.get("error"))

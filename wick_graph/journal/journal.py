@@ -363,6 +363,14 @@ def _asked(entry: Entry, detail: Detail) -> str:
     return f"{entry.name or 'run'} {word}: {_json(detail.get('value'))}"
 
 
+def _child(entry: Entry, detail: Detail) -> str:
+    word = "begins" if entry.phase == "spawn" else "returns"
+    ended = detail.get("stopped_because")
+    return f"agent {entry.name} {word} in thread {detail['thread']}" + (
+        f": {ended}" if ended else ""
+    )
+
+
 def _node_enter(entry: Entry, detail: Detail) -> str:
     return entry.name if entry.visit == 1 else f"{entry.name} (visit {entry.visit})"
 
@@ -386,4 +394,6 @@ _TEXTS: Final[Mapping[str, Callable[[Entry, Detail], str]]] = {
     "tool.exit": _tool_exit,
     "interrupt.raise": _asked,
     "interrupt.answer": _asked,
+    "agent.spawn": _child,
+    "agent.return": _child,
 }

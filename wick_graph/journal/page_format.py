@@ -59,6 +59,8 @@ KINDS: Final[Mapping[tuple[str, str], int]] = {
     ("node", "retry"): 27,
     ("node", "cached"): 28,
     ("state", "update"): 29,
+    ("agent", "spawn"): 30,
+    ("agent", "return"): 31,
 }
 """The number of each kind and phase of a moment."""
 

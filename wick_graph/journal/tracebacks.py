@@ -64,12 +64,17 @@ def lines_of(found: list[dict[str, Any]]) -> list[str]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, the members of a group after it, and then the causes."""
     seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen and len(seen) <= _CAUSES:
+    left: list[BaseException | None] = [error]
+    while left and len(seen) <= _CAUSES:
+        at = left.pop(0)
+        if at is None or id(at) in seen:
+            continue
         seen.add(id(at))
         yield at
-        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+        members = at.exceptions if isinstance(at, BaseExceptionGroup) else ()
+        left += [*members, at.__cause__ or (None if at.__suppress_context__ else at.__context__)]
 
 
 def _described(error: BaseException) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from wick_graph.lazy import load_when_used
 
 if TYPE_CHECKING:
     from wick_graph.picture.formats import as_dot, as_html, as_json, as_mermaid
-    from wick_graph.picture.history import overlay_of
+    from wick_graph.picture.history import overlay_of, recorded_overlay
     from wick_graph.picture.model import (
         Arrow,
         Box,
@@ -48,6 +48,7 @@ __all__ = [
     "as_text",
     "overlay_of",
     "picture_of",
+    "recorded_overlay",
 ]
 
 if not TYPE_CHECKING:
@@ -55,7 +56,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "wick_graph.picture.formats": ("as_dot", "as_html", "as_json", "as_mermaid"),
-            "wick_graph.picture.history": ("overlay_of",),
+            "wick_graph.picture.history": ("overlay_of", "recorded_overlay"),
             "wick_graph.picture.model": (
                 "Arrow",
                 "Box",

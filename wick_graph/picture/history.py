@@ -15,7 +15,7 @@ from wick_graph.core.usage import Usage, usage_of
 from wick_graph.engine.graph import AgentGraph
 from wick_graph.engine.thread_turn import engine_store
 from wick_graph.errors import ConfigError, StorageError, ThreadNotFoundError
-from wick_graph.journal import Entry, Journal
+from wick_graph.journal import Entry, Journal, RunRecord
 from wick_graph.picture.model import NOTHING, Edge, LayerKey, RunOverlay, Tally
 from wick_graph.picture.read import ids_of, subagents_of
 from wick_graph.runtime.context import AgentSpec
@@ -363,3 +363,134 @@ def _status(last: _Step) -> str:
     if any(task.failed for task in last.tasks):
         return "failed"
     return "interrupted" if any(task.waits for task in last.tasks) else "not finished"
+
+
+# --- Lay the recorded runs of a graph that is no agent's over it: from their moments alone.
+
+
+def recorded_overlay(graph: Any, journal: Journal) -> RunOverlay:
+    """Read the runs on the path to the thread's last one; each task and each use of an edge counts.
+
+    Args:
+        graph: The compiled graph.
+        journal: The journal of a thread with a recorded run.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    drawn = graph.get_graph()
+    runs = _runs_of_path(journal)
+    reader = _MomentReader(journal, ids_of(drawn.nodes))
+    for edge in drawn.edges:
+        if not edge.conditional:
+            reader.ways.setdefault(edge.source, []).append(edge.target)
+    entries = [entry for run in runs for entry in journal.moments(run.number)]
+    fresh = {run.number for run in runs if run.mode == "input"}
+    for entry in entries:
+        reader.read(entry, fresh)
+    tools, nodes = _measured_seconds(entries, "tool"), _measured_seconds(entries, "node")
+    cut = len(runs) < len(journal.runs())
+    last = runs[-1]
+    return RunOverlay(
+        thread_id=journal.thread_id,
+        status=last.stopped_because or last.status,
+        total=replace(reader.total, seconds=sum(nodes.get(name, 0.0) for name in reader.nodes)),
+        nodes=_added(reader.nodes, nodes),
+        edges={edge: Tally(times) for edge, times in sorted(reader.edges.items())},
+        layers=_layers(entries),
+        tools=_added(dict(sorted(reader.tools.items())), tools),
+        path=tuple(reader.path),
+        at=tuple(reader.open.values()),
+        notes=(_PARALLEL, *(["runs on other branches are not counted"] if cut else [])),
+    )
+
+
+def _runs_of_path(journal: Journal) -> list[RunRecord]:
+    """List the runs that led to the last one, which begin where the one before ended."""
+    left = journal.runs()
+    path = [left.pop()]
+    while left:
+        run = left.pop()
+        if path[0].base is not None and run.end == path[0].base:
+            path.insert(0, run)
+    return path
+
+
+@dataclass(slots=True)
+class _MomentReader:
+    """Sums up the moments."""
+
+    journal: Journal
+    ids: Mapping[str, str]
+    ways: dict[str, list[str]] = field(default_factory=dict)
+    """Targets of each node's edges without a decision."""
+    nodes: dict[str, Tally] = field(default_factory=dict)
+    tools: dict[str, Tally] = field(default_factory=dict)
+    edges: Counter[Edge] = field(default_factory=Counter)
+    path: list[str] = field(default_factory=list)
+    total: Tally = NOTHING
+    open: dict[str | None, str] = field(default_factory=dict)
+    """By task, the nodes that have not finished."""
+    _steps: set[tuple[int, int | None]] = field(default_factory=set)
+    _began: dict[int, int | None] = field(default_factory=dict)
+    """By run, its first superstep."""
+    _waiting: set[Edge] = field(default_factory=set)
+
+    def read(self, entry: Entry, fresh: Collection[int]) -> None:
+        """Add a moment; `fresh` are the runs that began with an input."""
+        own = entry.kind == "node" and not entry.level
+        if own and entry.phase == "enter":
+            self._entered(entry, fresh)
+        elif own and entry.phase == "exit":
+            self._left(entry)
+        elif own and entry.phase == "error":
+            self._add(entry.name, Tally(errors=int(entry.status == "error")))
+        elif entry.what == "run.enter":
+            self.open.clear()
+            if entry.run in fresh:
+                self._step("__start__")
+        elif entry.what == "route.taken" and not entry.level:
+            ends = _LAST in entry.fields.get("q", ())
+            self._take(entry.node or "", [_LAST] if ends else [])
+        elif entry.what == "model.response":
+            used = self.journal.details(entry)["usage"]
+            tokens = Tally(0, None, used.get("input_tokens", 0), used.get("output_tokens", 0))
+            self._add((entry.node or "").partition("/")[0], tokens)
+        elif entry.what in ("tool.exit", "tool.error"):
+            failed = entry.phase == "error" or bool(entry.fields.get("z"))
+            self.tools[entry.name] = self.tools.get(entry.name, NOTHING) + Tally(1, errors=failed)
+
+    def _entered(self, entry: Entry, fresh: Collection[int]) -> None:
+        name, began = entry.name, self._began.setdefault(entry.run, entry.superstep)
+        if entry.run in fresh and entry.superstep == began:
+            self._take("__start__", [name])
+        for edge in sorted(edge for edge in self._waiting if edge[1] == name):
+            self._waiting.discard(edge)
+            self._take(edge[0], [name])
+        if (entry.run, entry.superstep) not in self._steps:
+            self._steps.add((entry.run, entry.superstep))
+            self.total += Tally(1)
+        self.open[entry.task] = self.ids.get(name, name)
+        self._step(name)
+
+    def _left(self, entry: Entry) -> None:
+        self.open.pop(entry.task, None)
+        goto = [*entry.fields.get("g", ()), *entry.fields.get("s", ())]
+        still = [one for one in self.ways.get(entry.name, ()) if one not in goto]
+        self._waiting |= {(entry.name, one) for one in still if one != _LAST}
+        self._take(entry.name, [*goto, *(one for one in still if one == _LAST)])
+
+    def _take(self, source: str, targets: Sequence[str]) -> None:
+        for target in targets:
+            self.edges[self.ids.get(source, source), self.ids.get(target, target)] += 1
+            if target == _LAST:
+                self._step(target)
+
+    def _step(self, name: str) -> None:
+        self._add(name, Tally(1))
+        self.path.append(self.ids.get(name, name))
+
+    def _add(self, name: str, tally: Tally) -> None:
+        at = self.ids.get(name, name)
+        self.nodes[at] = self.nodes.get(at, NOTHING) + tally
+        self.total += replace(tally, visits=0, seconds=None)

@@ -408,6 +408,9 @@ _FINAL: Final = (
 
 _DAMAGED: Final = ("malformed", "not a database", "disk I/O", "decode")
 
+_UNWRITTEN: Final = ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHMSIZE")
+"""The disk or a quota took no more; what is stored is sound."""
+
 _ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 """The driver's exceptions; its own message about a damaged schema may be invalid text."""
 
@@ -429,6 +432,8 @@ class Sqlite(Dialect):
 
     errors = _ERRORS
     locks = False
+    wait = BUSY_SECONDS
+    """How long a transaction waits for those of other connections, in seconds."""
 
     def __init__(
         self, path: Path | None, synchronous: Synchronous = "FULL", *, reads_only: bool = False
@@ -460,7 +465,7 @@ class Sqlite(Dialect):
             connection = connect_to_read(self.path)
             self.reads_only = True
         else:
-            connection = connect(self.path, self._synchronous)
+            connection = connect(self.path, self._synchronous, self.wait)
             self.reads_only = False
         connection.create_function("wick_now", 0, now)
         if self.path is not None and self._place is None:
@@ -541,8 +546,10 @@ def path_of(url: str) -> Path | None:
         raise StorageError(f"the path {name!r} cannot be resolved ({error}); name a file") from None
 
 
-def connect(path: Path | None, synchronous: Synchronous) -> Connection:
+def connect(path: Path | None, synchronous: Synchronous, wait: float = BUSY_SECONDS) -> Connection:
     """Open a database of ours, or make one if there is none.
+
+    `wait` is how long it waits for other connections, in seconds.
 
     Raises:
         StorageError: The file is foreign, newer, damaged or not a file; it is unchanged.
@@ -559,14 +566,14 @@ def connect(path: Path | None, synchronous: Synchronous) -> Connection:
                     f"the folder of {path} cannot be made: {error.strerror}"
                 ) from error
             _make(path)
-        return _connected(path, synchronous)
+        return _connected(path, synchronous, wait)
 
 
-def _connected(path: Path | None, synchronous: Synchronous) -> Connection:
+def _connected(path: Path | None, synchronous: Synchronous, wait: float) -> Connection:
     try:
         connection = sqlite3.connect(
             ":memory:" if path is None else path,
-            timeout=BUSY_SECONDS,
+            timeout=wait,
             isolation_level=None,
             check_same_thread=False,
             factory=Connection,
@@ -574,7 +581,7 @@ def _connected(path: Path | None, synchronous: Synchronous) -> Connection:
         try:
             if path is not None:
                 connection.claim(path)
-            _prepare(connection, path, synchronous)
+            _prepare(connection, path, synchronous, wait)
         except BaseException:
             connection.close()
             raise
@@ -599,7 +606,7 @@ def explained(error: Exception, path: Path | None) -> StorageError:
     place, text = _name(path), str(error)
     if "locked" in text or "busy" in text:
         advice = "another process keeps it locked; try again"
-    elif "full" in text:
+    elif "full" in text or getattr(error, "sqlite_errorname", "") in _UNWRITTEN:
         advice = "the disk is full; free some space and try again"
     elif "readonly" in text or "unable to open" in text:
         advice = "check its permissions and its folder"
@@ -660,25 +667,27 @@ def _replace_empty(path: Path, made: Path) -> None:
             made.replace(path)
 
 
-def _prepare(connection: sqlite3.Connection, path: Path | None, synchronous: Synchronous) -> None:
+def _prepare(
+    connection: sqlite3.Connection, path: Path | None, synchronous: Synchronous, wait: float
+) -> None:
     run = connection.execute
-    run(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
+    run(f"PRAGMA busy_timeout={int(wait * 1000)}")
     run("PRAGMA trusted_schema=OFF")
     run("PRAGMA cell_size_check=ON")
     if run("PRAGMA user_version").fetchone()[0] == 0:
         _create(connection, path)
     migrate(connection, path)
     check_schema(connection, path)
-    if path is not None and _with_log(connection) != "wal":
+    if path is not None and _with_log(connection, wait) != "wal":
         raise StorageError(f"{path} cannot use a write-ahead log; put it on a local disk")
     run(f"PRAGMA synchronous={synchronous}")
     if run("PRAGMA synchronous").fetchone()[0] != _LEVELS[synchronous]:
         raise StorageError("SQLite does not accept the setting for synchronous; use another build")
 
 
-def _with_log(connection: sqlite3.Connection) -> str:
+def _with_log(connection: sqlite3.Connection, wait: float) -> str:
     """Switch to a write-ahead log; SQLite itself does not wait for readers here."""
-    until = time.monotonic() + BUSY_SECONDS
+    until = time.monotonic() + wait
     while True:
         try:
             return str(connection.execute("PRAGMA journal_mode=WAL").fetchone()[0])

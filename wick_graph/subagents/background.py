@@ -392,6 +392,7 @@ class Background(BaseHook):
             raise ToolError(f"{MAX_TASKS} tasks are running, which is the limit; await some")
         await self._keep(task, ctx)
         self._begin(task, self._home(task, ctx))
+        delegate.tell_of_child(ctx, "spawn", task.agent, {"thread": task.id})
         report = {"task_id": task.id, "agent": task.agent, "status": "running"}
         asked = delegate.request(ctx, task.agent, task.text, task.id)
         return _result(report, ctx, {"messages": [asked]})

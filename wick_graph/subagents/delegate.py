@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage
 from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import THREADS
+from wick_graph.core.moments import Moment, NodeListener
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import peek
 from wick_graph.core.state import add_numbers
@@ -45,7 +47,7 @@ from wick_graph.messages import (
     error_message,
     timestamp_of,
 )
-from wick_graph.runtime.context import run_of
+from wick_graph.runtime.context import place_of, run_of
 from wick_graph.store import SqlSaver
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.langchain_tool import runtime_of
@@ -158,6 +160,13 @@ def handed(agent: Agent, ctx: ToolContext) -> Any:
     return given if same or wanted.fits(given) else None
 
 
+def tell_of_child(ctx: ToolContext, phase: str, name: str, data: Mapping[str, Any]) -> None:
+    """Record that a sub-agent begins or returns, with its thread."""
+    if (listener := run_of(ctx.config).listener).active:
+        visit = NodeListener(listener, place_of("tools", ctx.config))
+        visit.record(Moment("agent", phase, name, data, ctx.call_id))
+
+
 @dataclass(frozen=True, slots=True)
 class Child:
     """A child's thread, for one call of its parent."""
@@ -178,6 +187,19 @@ class Child:
             WickError: The child's run failed.
             GraphBubbleUp: The child waits for the user.
         """
+        tell_of_child(self.ctx, "spawn", self.name, {"thread": self.thread_id})
+        try:
+            result = await self._answer(task)
+        except Exception as error:
+            if not isinstance(error, GraphBubbleUp):  # it only waits
+                data = {"thread": self.thread_id, "error": error}
+                tell_of_child(self.ctx, "return", self.name, data)
+            raise
+        data = {"thread": self.thread_id, "stopped_because": result.stopped_because}
+        tell_of_child(self.ctx, "return", self.name, data)
+        return result
+
+    async def _answer(self, task: str) -> Result:
         key, given = self.ctx.key[:255], input_of(task, self.ctx.origin)
         if run_of(self.ctx.config).resumed:  # a child's progress counts as its parent's
             await adopted(self.agent.store, self.thread_id, self.ctx.thread_id)

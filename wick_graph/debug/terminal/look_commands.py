@@ -15,6 +15,7 @@ from wick_graph.debug.terminal.move_commands import line_of
 from wick_graph.debug.terminal.registry import Command, Reply, needs, number_of, unquoted
 from wick_graph.debug.terminal.show import short, table
 from wick_graph.errors import DebugError
+from wick_graph.journal.links import lines_of
 from wick_graph.messages import to_wick
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def _agents(shell: Shell) -> list[str]:
 
 
 def _threads(shell: Shell) -> list[str]:
-    return [f"▶ {shell.session.thread_id or 'none yet'}, {shell.session.mode}"]
+    own, journal = shell.session, shell.session.journal
+    beside = [] if journal is None else [f"  {line}" for line in lines_of(journal)]
+    return [f"▶ {own.thread_id or 'none yet'}, {own.mode}", *beside]
 
 
 def _record(shell: Shell) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.debug import locations
 from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
+from wick_graph.debug.children import returned_at, step_into
 from wick_graph.debug.locations import CATCHES
 from wick_graph.debug.policy import Mock, Policy
 from wick_graph.debug.sources import other_code
@@ -17,6 +18,7 @@ from wick_graph.debug.terminal.registry import Command, Reply, json_of, needs, n
 from wick_graph.debug.types import How
 from wick_graph.engine.result import checked_thread_id
 from wick_graph.errors import DebugError, WickError
+from wick_graph.picture.model import clean
 
 if TYPE_CHECKING:
     from wick_graph.debug.session import DebugSession
@@ -50,9 +52,33 @@ _OVER: Final = frozenset({"finished", "failed", "cancelled"})
 
 def _verb(name: str) -> Any:
     def work(shell: Shell, rest: str) -> Reply:
+        if name == "step" and (inner := step_into(shell.session)) is not None:
+            shell.enter(inner)
+            reply = _leave_said(shell)
+            about = f"the agent's own thread, {clean(str(inner.thread_id))}; `finish` returns"
+            return Reply([*reply.lines, about])
+        if shell.is_below and _leaves(shell.session, name):
+            return _returned(shell)
         return shell.stopped(shell.wait(lambda: shell.session.verb(name)))
 
     return work
+
+
+def _leaves(session: DebugSession, name: str) -> bool:
+    """Return whether a verb leaves a sub-agent: from its end, or out of its run as a whole."""
+    here, journal = session.here, session.journal
+    if here is None or journal is None or here.kind != "run":
+        return False
+    return name == "finish" or (name in ("step", "next") and here.seq == journal.last())
+
+
+def _returned(shell: Shell) -> Reply:
+    """Go back from a sub-agent to where it returns, in the thread of its caller."""
+    shell.leave()
+    end = returned_at(shell.session)
+    if end is None:
+        return _leave_said(shell)
+    return shell.stopped(shell.session.goto(f"#{end.seq}"))
 
 
 def _until(shell: Shell, rest: str) -> Reply:
@@ -140,6 +166,10 @@ def _difference(original: DebugSession, replayed: DebugSession, run: Any) -> str
 
 def _leave(shell: Shell, rest: str) -> Reply:
     shell.leave()
+    return _leave_said(shell)
+
+
+def _leave_said(shell: Shell) -> Reply:
     here = shell.session.here
     return Reply() if here is None else Reply.of(shell.session.inspect.line(here))
 
@@ -221,7 +251,9 @@ MOVE_COMMANDS: Final = (
         _restart,
     ),
     Command(("replay",), "run", "replay [RUN]", "run again, answered from the recording", _replay),
-    Command(("leave",), "run", "leave", "go back from a replay to its recording", _leave),
+    Command(
+        ("leave",), "run", "leave", "go back from a replay or a sub-agent to where it began", _leave
+    ),
     Command(
         ("accept",),
         "run",

@@ -98,7 +98,7 @@ class Shell:
     scripts: dict[int, list[str]] = field(default_factory=dict)
     """Commands of breakpoints."""
     outer: list[DebugSession] = field(default_factory=list)
-    """The sessions around the present replay."""
+    """The sessions around the present replay or sub-agent."""
     _repeated: str = ""
     _collecting: int | None = None
     _depth: int = 0
@@ -198,6 +198,11 @@ class Shell:
         if self.session.agent is None:
             self.session.agent = self.doors.agent()
 
+    @property
+    def is_below(self) -> bool:
+        """Whether the session is that of a sub-agent, not a replay."""
+        return bool(self.outer) and self.outer[-1].replayed is not self.session
+
     def enter(self, session: DebugSession) -> None:
         """Enter another session."""
         self.outer.append(self.session)
@@ -210,7 +215,7 @@ class Shell:
             DebugError: There is none.
         """
         if not self.outer:
-            raise DebugError("this is no replay; `quit` leaves the debugger")
+            raise DebugError("this is no replay and no sub-agent; `quit` leaves the debugger")
         self.session.close()
         self.session, self.frame, self.plan = self.outer.pop(), 0, None
 
