@@ -298,7 +298,7 @@ class Forker:
                 tokens=self._tokens_of(place),
                 text=_model_text(entry.name, policy),
             )
-        elif entry.what == "tool.call":
+        elif entry.is_call:
             choice = policy.tool(entry.name)
             effects = self._views.view(place).details.get("replay") != "safe"
             yield Planned(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Self
+
+from langgraph.pregel import Pregel
 
 from wick_graph import langgraph_config
 from wick_graph.core.moments import Listener
@@ -24,6 +27,8 @@ from wick_graph.debug.view import ViewCache
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.graph import AgentGraph
 from wick_graph.errors import DebugError
+from wick_graph.foreign.listener import heard_by, is_agent
+from wick_graph.foreign.run import shape_of
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.replay import Tape, begun, latest
@@ -41,8 +46,12 @@ class DebugSession:
     `outputs` the lines of log points. All methods are thread-safe.
     """
 
-    def __init__(self, agent: Any = None) -> None:
-        """Begin without a recording; the first run gives the session its thread."""
+    def __init__(self, agent: Any = None, *, store: Any = None) -> None:
+        """Begin without a recording; the first run gives the session its thread.
+
+        `agent` is an agent or any LangGraph graph; `store` is for the recording of a graph without
+        an `SqlSaver`, by default `checkpoints/recorded.db`.
+        """
         self._lock = lock = threading.Condition(threading.RLock())
         self.outputs = Outputs()
         self.breakpoints = BreakpointSet(lock, self.outputs)
@@ -56,6 +65,7 @@ class DebugSession:
         self.replayed: DebugSession | None = None
         """The session of the last replay."""
         self._close: Callable[[], None] = lambda: None
+        self._run.store = store
         self.agent = agent
 
     @classmethod
@@ -102,6 +112,7 @@ class DebugSession:
         finally:
             close, self._close = self._close, lambda: None
             close()
+            self._run.close_copies()
             if self.replayed is not None:
                 self.replayed.close()
 
@@ -121,7 +132,11 @@ class DebugSession:
     @agent.setter
     def agent(self, agent: Any) -> None:
         self._run.agent = agent
-        if agent is not None:
+        graph = getattr(agent, "graph", agent)
+        if isinstance(graph, Pregel) and not is_agent(graph):
+            self.breakpoints.outline = shape = shape_of(graph)
+            self._cursor.views.json.look_like(shape["channels"], shape["empty"])
+        elif agent is not None:
             self.breakpoints.outline = agent
         if isinstance(agent, Agent | AgentGraph):
             self._cursor.views.json.reducers = with_own(agent.spec.state)
@@ -353,16 +368,28 @@ class DebugSession:
             MessageError: The input is invalid.
         """
         self._run.check_free()
-        messages, answers = read_history(input)
         thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
+        if is_agent(self._run.graph()):
+            messages, answers = read_history(input)
+            given = with_channels(input, messages)
+        else:
+            given = {"messages": [("user", input)]} if isinstance(input, str) else input
+            answers = ()
         return self._run.start(
-            with_channels(input, messages),
+            given,
             {langgraph_config.THREAD_ID: thread},
             goal_of("step" if stop_on_entry else "cont", None),
             door=door,
             timeout=timeout,
             answers=answers,
         )
+
+    def hears(self) -> AbstractContextManager[None]:
+        """Hold runs of any LangGraph graph that others start in the block, one at a time.
+
+        `wait_for_run` waits for one. An agent's runs need no block: pass the session as `debug`.
+        """
+        return heard_by(self._run)
 
     def answer(self, value: Any, *, door: Door = "sync", timeout: float | None = None) -> Stop:
         """Answer an interrupt, and continue the thread to the next stop; see `run`.

@@ -67,7 +67,7 @@ def rerun_of(
     if values is None:
         values = journal.state_at(entries[-1].seq).values
     messages = values.get("messages") or []
-    calls = [e for e in entries if e.kind == "tool" and e.phase == "call"]
+    calls = [e for e in entries if e.is_call]
     return Rerun(
         path=[e.name for e in entries if e.what == "node.enter"],
         calls=[

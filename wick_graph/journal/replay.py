@@ -88,7 +88,7 @@ class ReplayListener(Tape):
         """
         if moment.kind == "model" and moment.phase == "request":
             return Skip(self.reply(moment))
-        if moment.kind == "tool" and moment.phase == "call":
+        if moment.is_call:
             return Skip(self.result(moment))
         return None
 
