@@ -400,17 +400,23 @@ class DebugSession:
         return self._forker.answer(value, door, timeout)
 
     def live(
-        self, plan: Plan | None = None, *, door: Door = "sync", timeout: float | None = None
+        self,
+        plan: Plan | None = None,
+        *,
+        door: Door = "sync",
+        timeout: float | None = None,
+        in_place: bool = False,
     ) -> Stop:
         """Execute a prepared fork, or continue the thread at its end; return at the first stop.
 
+        A fork runs in a copy of the thread, which the session then shows, unless it is `in_place`.
         An unfinished fork continues with its own policy and edits, in any process.
 
         Raises:
             DebugError: The session has no agent, the thread is finished, or it is in a fork without
                 stored edits and policy.
         """
-        return self._forker.live(plan, door, timeout)
+        return self._forker.live(plan, door, timeout, in_place=in_place)
 
     def fork(
         self,

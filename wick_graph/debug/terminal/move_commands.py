@@ -90,8 +90,14 @@ def _run(shell: Shell, rest: str) -> Reply:
 
 def _live(shell: Shell, rest: str) -> Reply:
     shell.needs_agent()
+    if rest not in ("", "--in-place"):
+        raise DebugError("write `live`, or `live --in-place` to fork within this thread")
     plan, shell.plan = shell.plan, None
-    return shell.stopped(shell.wait(lambda: shell.session.live(plan)))
+    before = shell.session.thread_id
+    reply = shell.stopped(shell.wait(lambda: shell.session.live(plan, in_place=bool(rest))))
+    if (now := shell.session.thread_id) != before:
+        reply.lines.insert(0, f"this is thread {now}, a copy; {before} stays as it is")
+    return reply
 
 
 def _restart(shell: Shell, rest: str) -> Reply:
