@@ -13,9 +13,10 @@ from langgraph.types import Command, Overwrite, StateUpdate
 
 from wick_graph import langgraph_config
 from wick_graph.debug.policy import written
-from wick_graph.debug.timeline import Timeline
+from wick_graph.debug.view import ViewCache
 from wick_graph.errors import DebugError
 from wick_graph.foreign.listener import is_agent
+from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.value_store import CUT
 from wick_graph.store.saver import SqlSaver
@@ -120,22 +121,22 @@ def _whole(channel: Any, value: Any) -> Any:
     return Overwrite(value)
 
 
-def nodes_before(timeline: Timeline, place: int, journal: Journal | None) -> list[str]:
+def nodes_before(views: ViewCache, place: int) -> list[str]:
     """Return the nodes that led to those of the superstep at a place, where it begins."""
+    timeline, journal = views.timeline, views.journal
     first = timeline.entries[place]
-    if (known := _BEFORE.get(first.node or "")) is not None:
-        return [known]
-    step = [e for e in timeline.entries[place:] if e.checkpoint == first.checkpoint]
-    entered = {e.node for e in step if e.what == "node.enter"}
-    found: list[str] = []
-    checkpoint = None
+    if views.shape is None or journal is None:
+        return [_BEFORE.get(first.node or "", "__start__")]
+    begins = {run.first for run in journal.runs() if run.mode == "input"}
+    ended: list[Entry] = []
     for entry in reversed(timeline.entries[:place]):
-        if entry.what != "node.exit" or entry.level:
-            continue
-        checkpoint = checkpoint or entry.checkpoint
-        if entry.checkpoint != checkpoint or journal is None:
+        if entry.seq in begins or (ended and entry.checkpoint not in (None, ended[0].checkpoint)):
             break
-        told = journal.details(entry)
-        if entered & {*told.get("goto", ()), *told.get("sends", ())}:
-            found.append(entry.name)
-    return list(dict.fromkeys(reversed(found))) or ["__start__"]
+        if entry.what == "node.exit" and not entry.level:
+            ended.append(entry)
+    step = timeline.entries[place:]
+    entered = {e.node for e in step if (e.what, e.checkpoint) == ("node.enter", first.checkpoint)}
+    told = [(entry, journal.details(entry)) for entry in reversed(ended)]
+    led = [e for e, said in told if entered & {*said.get("goto", ()), *said.get("sends", ())}]
+    found = led or ended[:1]  # the last one of those that an edge waited for
+    return list(dict.fromkeys(entry.name for entry in found)) or ["__start__"]

@@ -131,7 +131,7 @@ class Forker:
     def _before(self, first: Entry) -> list[str]:
         place = self._timeline.place(first.seq)
         assert place is not None
-        return nodes_before(self._timeline, place, self._journal)
+        return nodes_before(self._views, place)
 
     def _next_branch(self) -> int:
         branches = [] if self._journal is None else BranchReader(self._journal).branches()

@@ -13,6 +13,7 @@ from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
 from wick_graph.debug.locations import CATCHES
 from wick_graph.debug.policy import Mock, Policy
 from wick_graph.debug.sources import other_code
+from wick_graph.debug.terminal import show
 from wick_graph.debug.terminal.registry import Command, Reply, json_of, needs, number_of, words_of
 from wick_graph.debug.types import How
 from wick_graph.engine.result import checked_thread_id
@@ -110,7 +111,8 @@ def _restart(shell: Shell, rest: str) -> Reply:
         raise DebugError("nothing has run that could begin anew; `run TEXT` asks something")
     policy = Policy(model="live", other="live")
     shell.plan = session.fork(begun[-1], policy=policy)
-    lines = [*shell.plan.text.splitlines(), *(f"  {one.text}" for one in shell.plan.will_execute)]
+    planned = show.folded([one.text for one in shell.plan.will_execute])
+    lines = [*shell.plan.text.splitlines(), *(f"  {line}" for line in planned)]
     return Reply([*lines, "nothing has run yet; `live` runs it"])
 
 
