@@ -16,7 +16,7 @@ from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import open_wickrun, write_wickrun
 from wick_graph.journal import Entry, Journal
 from wick_graph.journal.entry import RunRecord
-from wick_graph.journal.replay import replay
+from wick_graph.journal.replay import chain_of, replay
 from wick_graph.store.saver import SqlSaver
 
 # --- Replay a recorded run, with a result that tests can compare.
@@ -63,7 +63,8 @@ def rerun_of(
         StorageError: There is no such run, or the state at its end is gone.
     """
     record = journal.runs()[-1] if run is None else journal.run(run)
-    entries = list(journal.moments(record.number))
+    chain = chain_of(journal, record) if values is None else journal.runs()  # a replay's own ones
+    entries = [entry for one in chain for entry in journal.moments(one.number)]
     if values is None:
         values = journal.state_at(entries[-1].seq).values
     messages = values.get("messages") or []
@@ -139,10 +140,7 @@ def _replayable(journal: Journal, run: int | str | None) -> RunRecord:
     if not runs:
         raise ReplayError(f"thread {journal.thread_id!r} has no journal; nothing can be replayed")
     record = runs[-1] if run is None else journal.run(run)
-    if record.mode != "input":
-        raise ReplayError(
-            f"run {record.number} goes on where another one stopped; choose that one with --run"
-        )
+    chain_of(journal, record)
     if record.status != "ended":
         raise ReplayError(
             f"run {record.number} is {record.status} and has no end that a test could compare; "
