@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wick_graph import Agent
 from wick_graph.errors import ReplayError
 from wick_graph.exports.plain import Hider
 from wick_graph.exports.testfile import FromCode, replay_file, write_test
@@ -16,6 +18,7 @@ from wick_graph.exports.wickrun import write_wickrun
 from wick_graph.journal import Journal
 from wick_graph.journal.replay import replay
 from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel
 
 AGENT = '''\
 from wick_graph import Agent, tool
@@ -46,9 +49,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "paying.py").write_text(AGENT)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "paying", raising=False)
-    import paying  # type: ignore[import-not-found]  # it was just written
-
-    return paying
+    return import_module("paying")
 
 
 @pytest.fixture
@@ -98,9 +99,6 @@ def test_a_run_behind_two_approvals_becomes_a_test_that_passes(
 def test_an_answer_to_what_is_no_longer_asked_ends_the_replay(
     module: Any, saver: Any, tmp_path: Path
 ) -> None:
-    from wick_graph import Agent
-    from wick_graph.testing import ScriptedModel
-
     trusting = Agent("payer", ScriptedModel([]), tools=[module.pay], store=False)
     journal = Journal(saver, "t")
     write_wickrun(journal, saver, tmp_path / "t.wickrun", Hider.of(journal))

@@ -22,8 +22,6 @@ from tests.foreign.graphs import (
     tool_node,
 )
 from wick_graph.debug import DebugSession, Mock, Policy, record
-from wick_graph.errors import DebugError
-from wick_graph.store import SqlSaver
 
 OVER = ("finished", "failed", "interrupt", "cancelled")
 

@@ -1,4 +1,4 @@
-"""One table of breakpoints over other people's graphs: the same stops live, at both doors, and past."""
+"""One table of breakpoints over other people's graphs: equal stops live and past, at both doors."""
 
 from __future__ import annotations
 

@@ -110,6 +110,8 @@ class Terms(NamedTuple):
     forked: dict[str, Any] | None = None
     """The record of the fork, which its run stores."""
     label: Literal["LIVE", "FORK", "REPLAY"] = "LIVE"
+    then: tuple[Callable[[], Any], ...] = ()
+    """Make the inputs of further runs, which follow the first."""
 
 
 PLAIN: Final = Terms()
@@ -608,13 +610,12 @@ class LiveRun:
 
     def _work(self, run: Run, graph: Any, value: Any, config: Any, door: Door) -> None:
         result, failed = None, None
-        more = {} if self.context is None else {"context": self.context}
         try:
             with nullcontext() if is_agent(graph) else heard_by(self):
-                if door == "async":
-                    result = ENGINE_LOOP.submit(graph.ainvoke(value, config, **more)).result()
-                else:
-                    result = graph.invoke(value, config, **more)
+                result = self._called(graph, value, config, door)
+                for following in self.terms.then:
+                    run, config = self._next(run, config)
+                    result = self._called(graph, following(), config, door)
         except BaseException as error:  # the session reports any error
             failed = error
         with self._lock:
@@ -624,6 +625,23 @@ class LiveRun:
             except Exception as error:  # the run's end must reach all waiters
                 self.banners.append(f"what the run recorded cannot be read: {error}")
             self._end(run.stopped or ("done" if failed is None else "failed"), failed)
+
+    def _called(self, graph: Any, value: Any, config: Any, door: Door) -> Any:
+        more = {} if self.context is None else {"context": self.context}
+        if door == "async":
+            return ENGINE_LOOP.submit(graph.ainvoke(value, config, **more)).result()
+        return graph.invoke(value, config, **more)
+
+    def _next(self, run: Run, config: Any) -> tuple[Run, Any]:
+        """Make the next one of several runs."""
+        made = Run(thread_id=run.thread_id, debugger=run.debugger)
+        with self._lock:
+            run.stop.check()
+            assert self.joined is not None
+            self.joined.run = made
+        if langgraph_config.RUN in langgraph_config.configurable(config):
+            config = langgraph_config.with_configurable(config, **{langgraph_config.RUN: made})
+        return made, config
 
     def _reload(self, run: Run) -> None:
         """Replace the live moments of a finished run by its recording."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Self
 
 from langgraph.pregel import Pregel
@@ -31,7 +32,7 @@ from wick_graph.foreign.listener import heard_by, is_agent
 from wick_graph.foreign.run import shape_of
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
-from wick_graph.journal.replay import Tape, begun, latest
+from wick_graph.journal.replay import Tape, begun, chain_of, latest, value_of
 from wick_graph.messages.validation import read_history, with_channels
 
 
@@ -471,9 +472,9 @@ class DebugSession:
     ) -> Stop:
         """Replay a recorded run in memory: the recording answers models and tools.
 
-        By default it is the cursor's run. `replayed` is the session of the new run; `compare` shows
-        both side by side. If the present code makes an unrecorded request, that session stops with
-        `divergence`.
+        By default it is the cursor's run, with the runs that it continued. `replayed` is the
+        session of the new run; `compare` shows both side by side. If the present code makes an
+        unrecorded request, that session stops with `divergence`.
 
         Raises:
             DebugError: The session has no agent, or no journal.
@@ -484,25 +485,24 @@ class DebugSession:
             raise DebugError("without a journal there is nothing to replay")
         if run is None and here is not None and here.run:
             run = here.run
-        record = journal.run(run) if run is not None else latest(journal)
-        if record.mode != "input":
-            raise DebugError(
-                f"run {record.number} goes on where another one stopped; replay that one"
-            )
-        saver = begun(journal, record)
+        chain = chain_of(journal, journal.run(run) if run is not None else latest(journal))
+        saver = begun(journal, chain[0])
         graph = self._run.graph() if agent is None else getattr(agent, "graph", agent)
+        graph = graph.copy({"checkpointer": saver})
         child = DebugSession(agent or self.agent)
         child._close, child.context = saver.close, self.context
         self.replayed = child
-        decide = Decider(policy or Policy.of_replay(), Tape(journal, record.number))
+        tape = Tape(journal, [record.number for record in chain])
+        decide = Decider(policy or Policy.of_replay(), tape)
+        then = tuple(partial(value_of, journal, record, graph) for record in chain[1:])
         return child._run.start(
             None,
             {langgraph_config.THREAD_ID: journal.thread_id},
             goal_of("cont", None),
             door=door,
             timeout=timeout,
-            graph=graph.copy({"checkpointer": saver}),
-            terms=Terms(decide, label="REPLAY"),
+            graph=graph,
+            terms=Terms(decide, label="REPLAY", then=then),
         )
 
     # --- control of a running or held run --------------------------------------------------------

@@ -14,6 +14,8 @@ from typing import Any, Final
 from wick_graph.errors import ReplayError
 from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import open_wickrun, write_wickrun
+from wick_graph.foreign.listener import is_agent
+from wick_graph.foreign.replay import played
 from wick_graph.journal import Entry, Journal
 from wick_graph.journal.entry import RunRecord
 from wick_graph.journal.replay import chain_of, replay
@@ -42,7 +44,7 @@ def replay_file(path: str | Path, agent: Any, run: int | str | None = None) -> R
 
     Args:
         path: The file.
-        agent: An `Agent`, or its graph; hooks and routing run as they are now.
+        agent: An `Agent`, or any graph; hooks and routing run as they are now.
         run: Its number or id; by default the thread's latest.
 
     Raises:
@@ -50,7 +52,8 @@ def replay_file(path: str | Path, agent: Any, run: int | str | None = None) -> R
         StorageError: It is not such a file, or it is damaged.
     """
     with open_wickrun(path) as recording:
-        replayed = replay(agent, recording.journal, run)
+        how = {} if is_agent(getattr(agent, "graph", agent)) else {"play": played}
+        replayed = replay(agent, recording.journal, run, **how)
         return rerun_of(replayed.journal, values=replayed.values)
 
 
@@ -183,10 +186,9 @@ def _agent(agent: FromFile | FromCode, path: Path) -> tuple[str, str]:
         return imports, f"outline({agent.agent!r}, load_config(HERE / {config}))"
     imports = (
         f"from {agent.module} import {agent.name} as made\n"
-        "from wick_graph import Agent\n"
         "from wick_graph.testing import replay_file\n"
     )
-    return imports, "made if isinstance(made, Agent) else made()"
+    return imports, "made() if callable(made) else made"
 
 
 def _shown(value: Any) -> str:

@@ -7,7 +7,7 @@ recorded, the replay ends there and shows the difference.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,15 +108,34 @@ class Replayed:
     """The replay's own journal, to compare with the recording."""
 
 
+Play = Callable[[Any, Any, str, "ReplayListener", Any], tuple[str, Mapping[str, Any]]]
+"""Runs a graph with an input, a thread, a listener, a context; returns the run and its output."""
+
+
+def _played(
+    graph: Any, given: Any, thread_id: str, listener: ReplayListener, context: Any
+) -> tuple[str, Mapping[str, Any]]:
+    own = Run(thread_id=thread_id, listener=listener)
+    config = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id, langgraph_config.RUN: own}
+    )
+    return own.run_id, graph.invoke(given, config, context=context)
+
+
 def replay(
-    agent: Any, journal: Journal, run: int | str | None = None, *, context: Any = None
+    agent: Any,
+    journal: Journal,
+    run: int | str | None = None,
+    *,
+    context: Any = None,
+    play: Play = _played,
 ) -> Replayed:
     """Replay a recorded run in a thread of its own, in memory.
 
     A run that continued another one is replayed with those before it, from the input on, with
-    their recorded answers. `agent` is an `Agent`, or its graph; its model may be any, since it is not called. `run` is a
-    number or an id; by default it is the thread's latest run. `context` is for an agent with a
-    context schema: no recording has it.
+    their recorded answers. `agent` is an `Agent`, or its graph; its model may be any, since it is
+    not called. `run` is a number or an id; by default it is the thread's latest run. `context` is
+    for an agent with a context schema: no recording has it. `play` runs graphs of another kind.
 
     Raises:
         ReplayError: The run did not begin with an input, its beginning is gone, or a request or
@@ -126,16 +145,12 @@ def replay(
     saver = begun(journal, chain[0])
     graph = getattr(agent, "graph", agent).copy({"checkpointer": saver})
     listener = ReplayListener(journal, [record.number for record in chain])
-    own, values = Run(), {}
+    run_id, values = "", {}
     for record in chain:
-        own = Run(thread_id=journal.thread_id, listener=listener)
-        config = langgraph_config.with_configurable(
-            None, **{langgraph_config.THREAD_ID: journal.thread_id, langgraph_config.RUN: own}
-        )
         given = value_of(journal, record, graph)
-        values = graph.invoke(given, config, context=context)
+        run_id, values = play(graph, given, journal.thread_id, listener, context)
     return Replayed(
-        run_id=own.run_id,
+        run_id=run_id,
         values=values,
         model_calls=listener.model_calls,
         tool_calls=listener.tool_calls,
