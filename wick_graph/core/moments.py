@@ -90,6 +90,12 @@ class Moment:
     seq: int = 0
     """Its number in the thread's journal; 0 without a journal."""
 
+    @property
+    def is_call(self) -> bool:
+        """Whether a tool is about to run; the nodes of other graphs have no later moment for it."""
+        own = self.phase == "enter" and bool(self.data.get("own"))
+        return self.kind == "tool" and (self.phase == "call" or own)
+
 
 @dataclass(frozen=True, slots=True)
 class Replace:

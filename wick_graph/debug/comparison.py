@@ -173,6 +173,8 @@ def _did(views: ViewCache, place: int) -> str:
         if found.what == wanted:
             at = views.timeline.place(found.seq)
             return _said(views.view(place if at is None else at))
+    if entry.is_left:
+        return "waits"
     if entry.error:
         return entry.error
     return "wrote " + ", ".join(
@@ -204,8 +206,13 @@ def _wrote(views: ViewCache, place: int) -> Any:
         state = views.json.state(overlaid({}, wrote))
     except (DebugError, StorageError):
         return None
-    state["messages"] = [{k: v for k, v in m.items() if k != "id"} for m in state["messages"]]
+    if "messages" in state:
+        state["messages"] = [_without_id(message) for message in state["messages"]]
     return {name: value for name, value in state.items() if name not in _UNLIKE}
+
+
+def _without_id(message: Any) -> Any:
+    return {k: v for k, v in message.items() if k != "id"} if isinstance(message, dict) else message
 
 
 def _said(view: View) -> str:

@@ -41,7 +41,7 @@ def skipped(held: HeldCall, value: Any) -> Edited:
         DebugError: The moment is not a call.
     """
     what = held.entry.what
-    if what == "tool.call":
+    if held.moment.is_call:
         return Skip(result_of(held.moment, value)), f"{held.entry.name} is not run"
     if what == "model.request":
         return Skip(reply_of(value)), "the model is not asked"
@@ -66,7 +66,7 @@ def _request(held: HeldCall, part: str, value: Any) -> Edited:
 
 def _args(held: HeldCall, part: str, value: Any) -> Edited:
     args = dict(_mapping(value, "arguments"))
-    if held.entry.what == "tool.call":
+    if held.moment.is_call:
         return Replace(args), f"{held.entry.name} will be run with these arguments"
     call = held.moment.data.get("value")
     if held.entry.what == "hook.enter" and isinstance(call, ToolCall):
@@ -75,7 +75,7 @@ def _args(held: HeldCall, part: str, value: Any) -> Edited:
 
 
 def _result(held: HeldCall, part: str, value: Any) -> Edited:
-    if held.entry.what == "tool.call":
+    if held.moment.is_call:
         return skipped(held, value)
     if held.entry.what == "tool.exit":
         return Replace(result_of(held.moment, value)), "the model will read this result"

@@ -15,14 +15,16 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.types import Command
 
 from wick_graph import langgraph_config
+from wick_graph.debug.branching import edit_state, graph_for, nodes_before, own_thread
 from wick_graph.debug.cursor import Cursor, goal_of
 from wick_graph.debug.live import FORK, PLAIN, LiveRun, Terms
-from wick_graph.debug.policy import Decider, Edit, Mock, Policy, edit_of, put, tool_edits, written
+from wick_graph.debug.policy import Decider, Edit, Mock, Policy, edit_of, put, tool_edits
 from wick_graph.debug.timeline import BranchReader, Timeline
 from wick_graph.debug.types import At, Door, Stop
 from wick_graph.debug.values import read_path
 from wick_graph.debug.view import ViewCache
 from wick_graph.errors import DebugError, StorageError
+from wick_graph.foreign.listener import is_agent
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.reader import body_of
@@ -35,13 +37,8 @@ from wick_graph.store.ledger import Known, RecordedCalls
 from wick_graph.store.row_format import unpack_id
 from wick_graph.store.saver import SqlSaver
 
-_BEFORE: Final = {
-    "before_agent": "__start__",
-    "modify_request": "before_agent",
-    "model": "modify_request",
-    "tools": "model",
-}
-"""The predecessor of each node: a state edited there continues with the node."""
+_SAID: Final = 80
+"""Characters of a question."""
 
 ForkRecord = dict[str, Any]
 """The policy and edits of a fork, as data."""
@@ -53,7 +50,7 @@ class Planned:
 
     step: int
     node: str
-    kind: Literal["node", "model", "tool"]
+    kind: Literal["node", "model", "tool", "question"]
     name: str
     policy: str
     recorded: bool
@@ -75,6 +72,8 @@ class Plan:
     checkpoint: str
     node: str | None
     """The node that runs first."""
+    before: tuple[str, ...] = ()
+    """The nodes that led there, if the state is edited."""
     policy: Policy
     will_execute: list[Planned]
     text: str
@@ -120,6 +119,7 @@ class Forker:
                 branch=self._timeline.branch,
                 checkpoint=first.checkpoint or "",
                 node=first.node,
+                before=tuple(self._before(first)) if edits.state else (),
                 policy=chosen,
                 will_execute=planned,
                 text=summary(position, self._next_branch(), planned),
@@ -127,6 +127,11 @@ class Forker:
                 state=self._channels(place, edits.state or {}),
                 edits=tuple(answers),
             )
+
+    def _before(self, first: Entry) -> list[str]:
+        place = self._timeline.place(first.seq)
+        assert place is not None
+        return nodes_before(self._views, place)
 
     def _next_branch(self) -> int:
         branches = [] if self._journal is None else BranchReader(self._journal).branches()
@@ -157,9 +162,11 @@ class Forker:
         given = {"request": request} if response is None else {"response": response}
         yield edit_of({"nth": len(asked), **given})
 
-    def live(self, plan: Plan | None, door: Door, timeout: float | None) -> Stop:
+    def live(
+        self, plan: Plan | None, door: Door, timeout: float | None, *, in_place: bool = False
+    ) -> Stop:
         """Execute a plan, or continue the thread at its end; see `DebugSession.live`."""
-        graph = self._run.graph()
+        graph = self._graph()
         self._run.check_free()
         if plan is None:
             config = langgraph_config.with_configurable(None, **self._address())
@@ -169,16 +176,12 @@ class Forker:
                 )
             return self._resume(None, door, timeout)
         address = {**self._address(), langgraph_config.CHECKPOINT_ID: plan.checkpoint}
+        if not in_place and self._journal is not None:
+            graph, own = own_thread(graph, self._journal, plan.checkpoint)
+            address[langgraph_config.THREAD_ID] = own
         if plan.state:
-            before = _BEFORE.get(plan.node or "")
-            made = graph.update_state(
-                langgraph_config.with_configurable(None, **address),
-                written(plan.state),
-                as_node=before,
-            )
-            address[langgraph_config.CHECKPOINT_ID] = langgraph_config.configurable(made)[
-                langgraph_config.CHECKPOINT_ID
-            ]
+            made = edit_state(graph, address, plan.state, [*plan.before])
+            address[langgraph_config.CHECKPOINT_ID] = made
         tape = None if self._journal is None else Tape(self._journal)
         decide, record = (
             Decider(plan.policy, tape, plan.edits),
@@ -186,12 +189,19 @@ class Forker:
         )
         terms = Terms(decide, record, "FORK")
         goal = goal_of("step", None)
-        return self._run.start(None, address, goal, door=door, timeout=timeout, terms=terms)
+        return self._run.start(
+            None, address, goal, door=door, timeout=timeout, graph=graph, terms=terms
+        )
+
+    def _graph(self) -> Any:
+        """Return the graph over the store that has the thread."""
+        graph, thread_id = self._run.graph(), self._timeline.thread_id
+        return graph if thread_id is None else graph_for(graph, self._journal, thread_id)
 
     def answer(self, value: Any, door: Door, timeout: float | None) -> Stop:
         """Answer an interrupt, and continue; see `DebugSession.answer`."""
         graph, config = (
-            self._run.graph(),
+            self._graph(),
             langgraph_config.with_configurable(None, **self._address()),
         )
         self._run.check_free()
@@ -209,7 +219,14 @@ class Forker:
         terms = PLAIN if kept is None else Terms(*kept, "FORK")
         address, goal = self._address(), goal_of("step", None)
         return self._run.start(
-            value, address, goal, door=door, timeout=timeout, terms=terms, from_end=True
+            value,
+            address,
+            goal,
+            door=door,
+            timeout=timeout,
+            graph=self._graph(),
+            terms=terms,
+            from_end=True,
         )
 
     def _address(self) -> dict[str, Any]:
@@ -242,13 +259,38 @@ class Forker:
                 return [one for left in self._left() for one in _planned_pending(left, kept)]
             start = self._superstep(self._cursor.place(at))
             chosen = policy or self.policy
-            again = self._visited_again()
+            places = range(start, self._end(start))
+            again = self._visited_again(places)
             return [
                 one
-                for place in range(start, len(self._timeline))
+                for place in places
                 if again.get(self._timeline.entries[place].task, -1) <= place
                 for one in self._planned(place, chosen)
             ]
+
+    def _end(self, start: int) -> int:
+        """Return the place after the last moment that a continuation from a place repeats.
+
+        It ends with its run; if that was left or failed, with the run that continued it.
+        """
+        entries = self._timeline.entries
+        modes = {} if self._journal is None else {r.number: r.mode for r in self._journal.runs()}
+        for place in range(start, len(entries)):
+            if entries[place].what == "run.enter" and place > start:
+                before = [e for e in entries[start:place] if e.run == entries[place - 1].run]
+                asks = any(self._asks(e) for e in before)
+                if asks or modes.get(entries[place].run) not in ("resume", "answer"):
+                    return place
+        return len(entries)
+
+    def _asks(self, entry: Entry) -> bool:
+        """Return whether a question is asked again: no recorded result answers its call."""
+        if entry.what != "interrupt.raise":
+            return False
+        task = [e for e in self._timeline.entries if e.task == entry.task and e.is_call]
+        called = {e.call_id for e in task if e.seq < entry.seq and e.what == "tool.call"}
+        ended = (e.call_id for e in self._timeline.entries if e.what == "tool.exit")
+        return not called & set(ended)
 
     def _is_left(self) -> bool:
         """Return whether the cursor is at the end of a recording with an unfinished run."""
@@ -256,19 +298,21 @@ class Forker:
         return at_the_end and self._run.joined is None and self._timeline.thread_id is not None
 
     def _left(self) -> list[PendingTask]:
-        graph = self._run.graph()
+        graph = self._graph()
         address, store = self._address(), graph.checkpointer
         state = graph.get_state(langgraph_config.with_configurable(None, **address))
         if not state.next:
             raise DebugError("nothing follows here that could be run; choose an earlier moment")
         thread_id = address[langgraph_config.THREAD_ID]
+        if not is_agent(graph):
+            return [_foreign_task(task) for task in state.tasks if task.result is None]
         ledger = store.recorded_calls(thread_id) if isinstance(store, SqlSaver) else None
         return list(pending_tasks(state, self._timeline.entries, graph.spec, ledger))
 
-    def _visited_again(self) -> dict[str | None, int]:
+    def _visited_again(self, places: range) -> dict[str | None, int]:
         """Return where each task last began: a continued run begins its tasks again."""
         entries = self._timeline.entries
-        begins = {e.task: place for place, e in enumerate(entries) if e.what == "node.enter"}
+        begins = {entries[p].task: p for p in places if entries[p].what == "node.enter"}
         return {task: place for task, place in begins.items() if task is not None}
 
     def _planned(self, place: int, policy: Policy) -> Iterator[Planned]:
@@ -298,7 +342,7 @@ class Forker:
                 tokens=self._tokens_of(place),
                 text=_model_text(entry.name, policy),
             )
-        elif entry.what == "tool.call":
+        elif entry.is_call:
             choice = policy.tool(entry.name)
             effects = self._views.view(place).details.get("replay") != "safe"
             yield Planned(
@@ -311,6 +355,21 @@ class Forker:
                 side_effects=effects,
                 tokens=None,
                 text=_tool_text(entry.name, effects, policy),
+            )
+
+        elif entry.what == "interrupt.raise" and self._asks(entry):
+            asked = self._views.view(place).details.get("value") or ()
+            said = "; ".join(str(one.get("value"))[:_SAID] for one in asked) or "a question"
+            yield Planned(
+                step=step,
+                node=node,
+                kind="question",
+                name=node,
+                policy="ask",
+                recorded=False,
+                side_effects=False,
+                tokens=None,
+                text=f"question in {node}: {said}; the run waits for its answer",
             )
 
     def _tokens_of(self, place: int) -> int | None:
@@ -339,6 +398,9 @@ class Forker:
         entries = self._timeline.entries
         if not 0 <= place < len(entries):
             raise DebugError("nothing is recorded here that could be continued")
+        outer = entries[place].level.partition("/")[0]
+        while place and outer and entries[place].name != outer:  # out of the subgraph
+            place -= 1
         while place < len(entries) and entries[place].checkpoint is None:
             place += 1
         if place == len(entries) or entries[place].kind == "checkpoint":
@@ -368,7 +430,7 @@ def _planned_pending(left: PendingTask, kept: Policy | None) -> Iterator[Planned
         tokens=None,
         text=text,
     )
-    if left.node in ("model", "tools"):
+    if left.node in ("model", "tools") and not left.foreign:
         effects = left.node == "tools" and left.replay != "safe"
         word, text = _answer_of_pending(left, effects, kept)
         yield Planned(
@@ -448,6 +510,8 @@ class PendingTask:
     under_way: bool
     """Whether its call has begun without a known end."""
     replay: str
+    foreign: bool = False
+    """Whether it is one of another graph, of which only the node is known."""
 
     @property
     def recorded(self) -> bool:
@@ -493,6 +557,19 @@ def pending_tasks(
             under_way=known == "again" or (known is None and replay == "safe" and cut_off),
             replay=replay,
         )
+
+
+def _foreign_task(task: Any) -> PendingTask:
+    return PendingTask(
+        node=task.name,
+        step=0,
+        name="",
+        asks=bool(task.interrupts),
+        known=None,
+        under_way=False,
+        replay="never",
+        foreign=True,
+    )
 
 
 def text_of(left: PendingTask) -> str:

@@ -90,6 +90,8 @@ class _BareEncoder:
             ("hook", "exit"): _of_hook,
             ("hook", "error"): _of_hook,
             ("tool", "enter"): _of_call,
+            ("node", "retry"): _of_error,
+            ("route", "taken"): _of_route,
             ("tool", "exit"): _of_result,
             ("tool", "error"): _of_error,
             ("node", "error"): _of_error,
@@ -162,8 +164,14 @@ def _of_hook(moment: Moment, visit: Visit, frame: Frame) -> Fields:
 
 
 def _of_call(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+    if moment.data.get("own"):  # of another graph, whose nodes may make several
+        return {"a": b""}
     visit.place[CALL], visit.place[TOOL] = moment.call_id, moment.name
     return {}
+
+
+def _of_route(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+    return {"q": moment.data["chosen"]} if "chosen" in moment.data else {}
 
 
 def _of_result(moment: Moment, visit: Visit, frame: Frame) -> Fields:
@@ -232,6 +240,8 @@ class Gate:
 
     active = True
     holds = True
+    is_foreign = False
+    """Whether its nodes are not the engine's: code of theirs may have run at any moment in one."""
 
     def __init__(
         self,
@@ -275,14 +285,15 @@ class Gate:
         self._waiting[entry.seq] = held
         return held
 
-    async def at(self, moment: Moment) -> Directive:
-        """Wait as long as the session is stopped."""
+    async def at(self, moment: Moment, bridge: Bridge | None = None) -> Directive:
+        """Wait as long as the session is stopped; `bridge` is that of the caller, if it differs."""
         held = self._waiting.pop(moment.seq, None)
         if held is None:
             return None
         if self._session.should_hold(held):
-            await self._flush()
-            await self._wait(held)
+            bridge = bridge or self._bridge
+            await self._flush(bridge)
+            await self._wait(held, bridge)
         entry = held.entry
         if self._session.keeping and self._is_safe(entry):
             raise GraphInterrupt(())
@@ -290,16 +301,16 @@ class Gate:
             self._called.add(entry.task)
         return held.directive
 
-    async def _wait(self, held: HeldCall) -> None:
+    async def _wait(self, held: HeldCall, bridge: Bridge) -> None:
         with self.run.stop.ending(held.release):
             try:
-                await self._call_back(held)
-                await self._bridge.call(held.go.result, lambda: asyncio.wrap_future(held.go))
+                await self._call_back(held, bridge)
+                await bridge.call(held.go.result, lambda: asyncio.wrap_future(held.go))
             finally:
                 self._session.gone(held)
         self.run.stop.check()
 
-    async def _call_back(self, held: HeldCall) -> None:
+    async def _call_back(self, held: HeldCall, bridge: Bridge) -> None:
         """Call the function of `on_stop`, if any, until the run continues."""
         back = self._session.callback
         if back is None or not held.leads:
@@ -308,23 +319,25 @@ class Gate:
         stop = self._session.last_stop
         try:
             while stop is not None:
-                verb = await self._bridge.call_user(fn, is_async, stop)
+                verb = await bridge.call_user(fn, is_async, stop)
                 stop = self._session.command(str(verb or "continue"))
         except BaseException:  # nothing else releases the parallel calls
             self._session.release_all()
             raise
 
-    async def _flush(self) -> None:
+    async def _flush(self, bridge: Bridge) -> None:
         """Commit the recorded moments, so that other processes can read them."""
         journal = self.journal
         if journal is not None:
             with suppress(WickError):  # the next use of a lost lease raises
-                await self._bridge.call(journal.flush, journal.aflush)
+                await bridge.call(journal.flush, journal.aflush)
 
     def _is_safe(self, entry: Entry) -> bool:
         """Return whether the node's visit can begin again without running anything twice."""
         if entry.kind == "run" or entry.what == "node.exit":
             return False
+        if self.is_foreign:  # its code has run since
+            return entry.what == "node.enter" and not entry.level
         return entry.task not in self._called
 
 

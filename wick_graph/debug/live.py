@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import ToolMessage
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import ENGINE_LOOP
+from wick_graph.core.bridge import ENGINE_LOOP, SYNC_BRIDGE
 from wick_graph.core.moments import Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.debug.cursor import (
@@ -30,6 +31,10 @@ from wick_graph.debug.gate import EXIT_HANDLERS, ChildRuns, Decide, Gate, HeldCa
 from wick_graph.debug.timeline import BranchReader, Position
 from wick_graph.debug.types import Door, How, Mode, Output, Outputs, Reason, Stop
 from wick_graph.errors import DebugError
+from wick_graph.foreign.copies import open_store
+from wick_graph.foreign.held import HeldRun
+from wick_graph.foreign.listener import heard_by, is_agent
+from wick_graph.foreign.run import ForeignRun
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.runtime.context import Run
@@ -105,6 +110,8 @@ class Terms(NamedTuple):
     forked: dict[str, Any] | None = None
     """The record of the fork, which its run stores."""
     label: Literal["LIVE", "FORK", "REPLAY"] = "LIVE"
+    then: tuple[Callable[[], Any], ...] = ()
+    """Make the inputs of further runs, which follow the first."""
 
 
 PLAIN: Final = Terms()
@@ -130,6 +137,8 @@ class LiveRun:
     It decides where a run stops, and turns each move into a stop. All methods are thread-safe.
     """
 
+    holds = True
+
     def __init__(self, cursor: Cursor, lock: threading.Condition, outputs: Outputs) -> None:
         self.state: Idle | Running | Held | Ended = Idle()
         self.joined: Joined | None = None
@@ -140,6 +149,10 @@ class LiveRun:
         """The context for runs, which no recording has."""
         self.read_only = False
         """Whether the recording is a file, which cannot run."""
+        self.store: Any = None
+        """The store, or the URL, for recordings of graphs without an `SqlSaver`."""
+        self.copies: SqlSaver | None = None
+        """The same, open."""
         self.waits = False
         """Whether the thread waits in its store between two steps, and can be continued."""
         self.clock = Stopwatch()
@@ -207,7 +220,9 @@ class LiveRun:
             terms, timeline = joined.terms, self._cursor.timeline
             if terms.forked is not None:
                 joined.fork_is_kept = journal is not None and journal.keep(FORK, terms.forked)
-            last = timeline.entries[-1].seq if len(timeline) else 0
+            last = journal.last if journal is not None else 0
+            if journal is None and len(timeline):
+                last = timeline.entries[-1].seq
             listing = Listing(run, journal, spec.name, last)
             if journal is not None and isinstance(saver, SqlSaver):
                 self._show_branch(Journal(saver, run.thread_id or ""), listing)
@@ -225,6 +240,54 @@ class LiveRun:
         reader = BranchReader(journal)
         reader.runs.append(listing.record)
         self._cursor.follow(journal, reader.timeline(listing.record.branch))
+
+    def gate(self, heard: HeldRun, store: SqlSaver) -> Gate | None:
+        """Attach to a starting run of a LangGraph graph; its seams call this."""
+        with self._lock:
+            joined = self.joined
+            if joined is not None and joined.run.journal is not None:
+                return None  # another run goes on
+            run = Run() if joined is None else joined.run
+            run.run_id, run.thread_id = heard.run_id, heard.thread_id
+            run.journal = heard.journal.begin()
+            gate = self.attach(run, SYNC_BRIDGE, heard, run.journal, store)
+            assert isinstance(gate, Gate)
+            assert self.joined is not None
+            gate.journal, gate.is_foreign = heard.journal, True
+            self.joined.has_store = heard.has_saver
+            return gate
+
+    def keep(self, run: ForeignRun, saver: Any) -> SqlSaver:
+        """Return the store for the recording of a run of a LangGraph graph; its seams call this.
+
+        Raises:
+            StorageError: The store of copies cannot be opened.
+        """
+        journal = self._cursor.views.journal
+        if isinstance(saver, SqlSaver):
+            return saver
+        if self.copies is None and journal is not None:
+            return journal.saver
+        if self.copies is None:
+            self.copies = open_store(self.store)
+        return self.copies
+
+    def close_copies(self) -> None:
+        """Close the store of copies, if this opened it."""
+        copies, self.copies = self.copies, None
+        if copies is not None and not isinstance(self.store, SqlSaver):
+            copies.close()
+
+    def tell(self, problem: str) -> None:
+        """Note that a run could not be recorded."""
+        if problem not in self.banners:
+            self.banners.append(problem)
+
+    def saw(self, checkpoint: str, values: Mapping[str, Any]) -> None:
+        """Note the values of a checkpoint that may not be stored yet."""
+        found = SimpleNamespace(checkpoint={"channel_values": values}, pending_writes=())
+        with self._lock:
+            self._cursor.views.keep(checkpoint, found)
 
     def heard(self, entry: Entry, moment: Moment, held: HeldCall | None) -> None:
         """Add a moment to the recording, and decide whether the run stops there.
@@ -526,11 +589,15 @@ class LiveRun:
         graph = self.graph() if graph is None else graph
         run = Run(thread_id=address[langgraph_config.THREAD_ID], answers=answers)
         run.debugger = self
-        config = langgraph_config.with_configurable(None, **address, **{langgraph_config.RUN: run})
+        own = {langgraph_config.RUN: run} if is_agent(graph) else {}
+        config = langgraph_config.with_configurable(None, **address, **own)
         with self._lock:
             self.check_free()
             work = threading.Thread(
-                target=self._work, args=(graph, value, config, door), name="wick-debug", daemon=True
+                target=self._work,
+                args=(run, graph, value, config, door),
+                name="wick-debug",
+                daemon=True,
             )
             EXIT_HANDLERS.add(self)
             work.start()  # it reports nothing before this lock is free
@@ -541,15 +608,14 @@ class LiveRun:
             self.state = Running(goal, self._cursor.at)
             return self._await(timeout)
 
-    def _work(self, graph: Any, value: Any, config: Any, door: Door) -> None:
-        run: Run = langgraph_config.configurable(config)[langgraph_config.RUN]
+    def _work(self, run: Run, graph: Any, value: Any, config: Any, door: Door) -> None:
         result, failed = None, None
-        more = {} if self.context is None else {"context": self.context}
         try:
-            if door == "async":
-                result = ENGINE_LOOP.submit(graph.ainvoke(value, config, **more)).result()
-            else:
-                result = graph.invoke(value, config, **more)
+            with nullcontext() if is_agent(graph) else heard_by(self):
+                result = self._called(graph, value, config, door)
+                for following in self.terms.then:
+                    run, config = self._next(run, config)
+                    result = self._called(graph, following(), config, door)
         except BaseException as error:  # the session reports any error
             failed = error
         with self._lock:
@@ -559,6 +625,23 @@ class LiveRun:
             except Exception as error:  # the run's end must reach all waiters
                 self.banners.append(f"what the run recorded cannot be read: {error}")
             self._end(run.stopped or ("done" if failed is None else "failed"), failed)
+
+    def _called(self, graph: Any, value: Any, config: Any, door: Door) -> Any:
+        more = {} if self.context is None else {"context": self.context}
+        if door == "async":
+            return ENGINE_LOOP.submit(graph.ainvoke(value, config, **more)).result()
+        return graph.invoke(value, config, **more)
+
+    def _next(self, run: Run, config: Any) -> tuple[Run, Any]:
+        """Make the next one of several runs."""
+        made = Run(thread_id=run.thread_id, debugger=run.debugger)
+        with self._lock:
+            run.stop.check()
+            assert self.joined is not None
+            self.joined.run = made
+        if langgraph_config.RUN in langgraph_config.configurable(config):
+            config = langgraph_config.with_configurable(config, **{langgraph_config.RUN: made})
+        return made, config
 
     def _reload(self, run: Run) -> None:
         """Replace the live moments of a finished run by its recording."""

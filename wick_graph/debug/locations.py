@@ -43,12 +43,15 @@ _AWAITED: Final = "delegate_to_agent"
 _GIVES: Final = frozenset({_AWAITED, "start_async_task"})
 """Tools that delegate a task to another agent; a background task outlives the call."""
 
+RETRIES: Final = ("model.retry", "model.fallback", "node.retry")
+"""Moments at which something is tried again."""
+
 _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
     "model:request": ("model.request",),
     "model:response": ("model.response",),
     "route": ("route.taken",),
     "interrupt": ("interrupt.raise",),
-    "retry": ("model.retry", "model.fallback"),
+    "retry": RETRIES,
     "run": ("run.enter",),
     "run:exit": ("run.exit", "run.error"),
 }
@@ -148,8 +151,7 @@ def _tool(rest: str, uses: frozenset[str]) -> Fits:
         entry = view.entry
         if entry.kind != "tool" or not _globs(entry.name, name):
             return False
-        alone = when == "call" and entry.phase == "enter" and "a" in entry.fields
-        return alone or entry.phase in phases
+        return entry.is_call if when == "call" else entry.phase in phases
 
     return fits
 
@@ -255,7 +257,7 @@ _CATCHES: Final[Mapping[str, Fits]] = {
     "model-error": lambda view: view.entry.what == "model.error" and view.entry.fails,
     "hook-error": lambda view: view.entry.what == "hook.error" and view.entry.fails,
     "interrupt": lambda view: view.entry.what == "interrupt.raise",
-    "retry": lambda view: view.entry.what in ("model.retry", "model.fallback"),
+    "retry": lambda view: view.entry.what in RETRIES,
     "divergence": lambda view: False,  # a replay always stops there
     "budget": _budget,
 }

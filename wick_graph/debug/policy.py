@@ -121,7 +121,7 @@ class Decider:
                 return made
         if moment.kind == "model" and moment.phase == "request":
             decided = self._model(moment)
-        elif moment.kind == "tool" and moment.phase == "call":
+        elif moment.is_call:
             decided = self._tool(moment)
         else:
             return None
@@ -134,7 +134,7 @@ class Decider:
         if moment.kind == "model":
             self.live_models += moment.phase == "request"
         else:
-            self.live_tools += moment.phase == "call"
+            self.live_tools += moment.is_call
 
     def _model(self, moment: Moment) -> Directive | Question:
         choice = self.policy.model
@@ -161,14 +161,14 @@ class Decider:
         except ReplayError as error:
             if choice == "ask":
                 return Question("ask", f"{asked} was not recorded")
-            if self.policy.missing == "ask" and moment.data["replay"] == "safe":
+            if self.policy.missing == "ask" and moment.data.get("replay") == "safe":
                 return None
             return _missed(self.policy.missing, str(error))
         return Question("ask", asked, recorded) if choice == "ask" else recorded
 
     def anew(self, moment: Moment) -> Directive:
         """Repeat a call although the ledger has its result."""
-        call = moment.data["call"]
+        call = moment.data.get("call")  # none without a ledger
         return Replace(once_more(call, self._origin)) if isinstance(call, ToolCall) else None
 
     def _taped(self) -> Tape:
@@ -243,11 +243,13 @@ def _call_edit(spec: Mapping[str, Any], origin: str | None) -> Edit:
     call_id = spec["call"]
 
     def fits(moment: Moment) -> bool:
-        return (moment.kind, moment.phase, moment.call_id) == ("tool", "call", call_id)
+        return moment.is_call and moment.call_id == call_id
 
     def make(moment: Moment) -> Directive:
         if "args" not in spec:
             return Skip(result_of(moment, spec["result"]))
+        if "call" not in moment.data:
+            return Replace(dict(spec["args"]))
         return Replace(once_more(moment.data["call"], origin).replace(args=dict(spec["args"])))
 
     return Edit(fits, make, spec=spec)

@@ -32,6 +32,7 @@ class Recording:
     """The runs of a block, and their moments."""
 
     clock = None
+    holds = False
 
     def __init__(self, store: SqlSaver | str | None = None) -> None:
         self.runs: list[tuple[str, str]] = []

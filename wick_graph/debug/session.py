@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Self
+
+from langgraph.pregel import Pregel
 
 from wick_graph import langgraph_config
 from wick_graph.core.moments import Listener
@@ -24,9 +28,11 @@ from wick_graph.debug.view import ViewCache
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.graph import AgentGraph
 from wick_graph.errors import DebugError
+from wick_graph.foreign.listener import heard_by, is_agent
+from wick_graph.foreign.run import shape_of
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
-from wick_graph.journal.replay import Tape, begun, latest
+from wick_graph.journal.replay import Tape, begun, chain_of, latest, value_of
 from wick_graph.messages.validation import read_history, with_channels
 
 
@@ -41,8 +47,12 @@ class DebugSession:
     `outputs` the lines of log points. All methods are thread-safe.
     """
 
-    def __init__(self, agent: Any = None) -> None:
-        """Begin without a recording; the first run gives the session its thread."""
+    def __init__(self, agent: Any = None, *, store: Any = None) -> None:
+        """Begin without a recording; the first run gives the session its thread.
+
+        `agent` is an agent or any LangGraph graph; `store` is for the recording of a graph without
+        an `SqlSaver`, by default `checkpoints/recorded.db`.
+        """
         self._lock = lock = threading.Condition(threading.RLock())
         self.outputs = Outputs()
         self.breakpoints = BreakpointSet(lock, self.outputs)
@@ -56,6 +66,7 @@ class DebugSession:
         self.replayed: DebugSession | None = None
         """The session of the last replay."""
         self._close: Callable[[], None] = lambda: None
+        self._run.store = store
         self.agent = agent
 
     @classmethod
@@ -102,6 +113,7 @@ class DebugSession:
         finally:
             close, self._close = self._close, lambda: None
             close()
+            self._run.close_copies()
             if self.replayed is not None:
                 self.replayed.close()
 
@@ -121,7 +133,11 @@ class DebugSession:
     @agent.setter
     def agent(self, agent: Any) -> None:
         self._run.agent = agent
-        if agent is not None:
+        graph = getattr(agent, "graph", agent)
+        if isinstance(graph, Pregel) and not is_agent(graph):
+            self.breakpoints.outline = shape = shape_of(graph)
+            self._cursor.views.json.look_like(shape["channels"], shape["empty"])
+        elif agent is not None:
             self.breakpoints.outline = agent
         if isinstance(agent, Agent | AgentGraph):
             self._cursor.views.json.reducers = with_own(agent.spec.state)
@@ -353,16 +369,28 @@ class DebugSession:
             MessageError: The input is invalid.
         """
         self._run.check_free()
-        messages, answers = read_history(input)
         thread = thread_id or self.thread_id or f"debug_{threading.get_ident()}_{id(self)}"
+        if is_agent(self._run.graph()):
+            messages, answers = read_history(input)
+            given = with_channels(input, messages)
+        else:
+            given = {"messages": [("user", input)]} if isinstance(input, str) else input
+            answers = ()
         return self._run.start(
-            with_channels(input, messages),
+            given,
             {langgraph_config.THREAD_ID: thread},
             goal_of("step" if stop_on_entry else "cont", None),
             door=door,
             timeout=timeout,
             answers=answers,
         )
+
+    def hears(self) -> AbstractContextManager[None]:
+        """Hold runs of any LangGraph graph that others start in the block, one at a time.
+
+        `wait_for_run` waits for one. An agent's runs need no block: pass the session as `debug`.
+        """
+        return heard_by(self._run)
 
     def answer(self, value: Any, *, door: Door = "sync", timeout: float | None = None) -> Stop:
         """Answer an interrupt, and continue the thread to the next stop; see `run`.
@@ -373,17 +401,23 @@ class DebugSession:
         return self._forker.answer(value, door, timeout)
 
     def live(
-        self, plan: Plan | None = None, *, door: Door = "sync", timeout: float | None = None
+        self,
+        plan: Plan | None = None,
+        *,
+        door: Door = "sync",
+        timeout: float | None = None,
+        in_place: bool = False,
     ) -> Stop:
         """Execute a prepared fork, or continue the thread at its end; return at the first stop.
 
+        A fork runs in a copy of the thread, which the session then shows, unless it is `in_place`.
         An unfinished fork continues with its own policy and edits, in any process.
 
         Raises:
             DebugError: The session has no agent, the thread is finished, or it is in a fork without
                 stored edits and policy.
         """
-        return self._forker.live(plan, door, timeout)
+        return self._forker.live(plan, door, timeout, in_place=in_place)
 
     def fork(
         self,
@@ -438,9 +472,9 @@ class DebugSession:
     ) -> Stop:
         """Replay a recorded run in memory: the recording answers models and tools.
 
-        By default it is the cursor's run. `replayed` is the session of the new run; `compare` shows
-        both side by side. If the present code makes an unrecorded request, that session stops with
-        `divergence`.
+        By default it is the cursor's run, with the runs that it continued. `replayed` is the
+        session of the new run; `compare` shows both side by side. If the present code makes an
+        unrecorded request, that session stops with `divergence`.
 
         Raises:
             DebugError: The session has no agent, or no journal.
@@ -451,25 +485,24 @@ class DebugSession:
             raise DebugError("without a journal there is nothing to replay")
         if run is None and here is not None and here.run:
             run = here.run
-        record = journal.run(run) if run is not None else latest(journal)
-        if record.mode != "input":
-            raise DebugError(
-                f"run {record.number} goes on where another one stopped; replay that one"
-            )
-        saver = begun(journal, record)
+        chain = chain_of(journal, journal.run(run) if run is not None else latest(journal))
+        saver = begun(journal, chain[0])
         graph = self._run.graph() if agent is None else getattr(agent, "graph", agent)
+        graph = graph.copy({"checkpointer": saver})
         child = DebugSession(agent or self.agent)
         child._close, child.context = saver.close, self.context
         self.replayed = child
-        decide = Decider(policy or Policy.of_replay(), Tape(journal, record.number))
+        tape = Tape(journal, [record.number for record in chain])
+        decide = Decider(policy or Policy.of_replay(), tape)
+        then = tuple(partial(value_of, journal, record, graph) for record in chain[1:])
         return child._run.start(
             None,
             {langgraph_config.THREAD_ID: journal.thread_id},
             goal_of("cont", None),
             door=door,
             timeout=timeout,
-            graph=graph.copy({"checkpointer": saver}),
-            terms=Terms(decide, label="REPLAY"),
+            graph=graph,
+            terms=Terms(decide, label="REPLAY", then=then),
         )
 
     # --- control of a running or held run --------------------------------------------------------

@@ -52,19 +52,21 @@ class ViewCache:
 
     def saved(self, checkpoint: str) -> Any:
         """Return a checkpoint with its writes; None if it is gone."""
-        if self.journal is None:
-            return None
         held = self._saved.get(checkpoint)
-        if held is None:
+        if held is None and self.journal is not None:
             held = self.journal.saved(checkpoint)
             if held is not None:
-                if len(self._saved) >= _SAVED:
-                    del self._saved[next(iter(self._saved))]
-                self._saved[checkpoint] = held
+                self.keep(checkpoint, held)
         return held
 
     def __iter__(self) -> Iterator[View]:
         return (self.view(at) for at in range(len(self.timeline)))
+
+    def keep(self, checkpoint: str, saved: Any) -> None:
+        """Keep a checkpoint for the next views."""
+        if len(self._saved) >= _SAVED:
+            del self._saved[next(iter(self._saved))]
+        self._saved[checkpoint] = saved
 
     def apart(self) -> ViewCache:
         """Return the same recording with its own cache, for use without the session's lock."""
@@ -388,6 +390,8 @@ class LiveView(View):
         """The decision, at its moment."""
         if self.entry.kind != "route":
             return None
+        if "chosen" in self.data:
+            return {"chosen": ", ".join(self.data["chosen"]), "reason": self.data["reason"]}
         reason, rules = self.data["explain"]()
         target = self.data["target"]
         ends = isinstance(target, str)
@@ -451,7 +455,11 @@ _DETAILS: Final[Mapping[str, Callable[[LiveView], Any]]] = {
     "model.response": lambda view: {"reply": view.reply, "usage": view.usage},
     "route.taken": lambda view: view.route,
     "tool.enter": lambda view: {"args": view.args},
-    "tool.call": lambda view: {"args": view.args, "changed": True, "replay": view.data["replay"]},
+    "tool.call": lambda view: {
+        "args": view.args,
+        "changed": True,
+        "replay": view.data.get("replay"),
+    },
     "tool.replaced": lambda view: {"args": view.args, "changed": True},
     "tool.exit": _exit,
     "interrupt.raise": lambda view: {

@@ -14,9 +14,11 @@ from typing import Any, Final
 from wick_graph.errors import ReplayError
 from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import open_wickrun, write_wickrun
+from wick_graph.foreign.listener import is_agent
+from wick_graph.foreign.replay import played
 from wick_graph.journal import Entry, Journal
 from wick_graph.journal.entry import RunRecord
-from wick_graph.journal.replay import replay
+from wick_graph.journal.replay import chain_of, replay
 from wick_graph.store.saver import SqlSaver
 
 # --- Replay a recorded run, with a result that tests can compare.
@@ -42,7 +44,7 @@ def replay_file(path: str | Path, agent: Any, run: int | str | None = None) -> R
 
     Args:
         path: The file.
-        agent: An `Agent`, or its graph; hooks and routing run as they are now.
+        agent: An `Agent`, or any graph; hooks and routing run as they are now.
         run: Its number or id; by default the thread's latest.
 
     Raises:
@@ -50,7 +52,8 @@ def replay_file(path: str | Path, agent: Any, run: int | str | None = None) -> R
         StorageError: It is not such a file, or it is damaged.
     """
     with open_wickrun(path) as recording:
-        replayed = replay(agent, recording.journal, run)
+        how = {} if is_agent(getattr(agent, "graph", agent)) else {"play": played}
+        replayed = replay(agent, recording.journal, run, **how)
         return rerun_of(replayed.journal, values=replayed.values)
 
 
@@ -63,11 +66,12 @@ def rerun_of(
         StorageError: There is no such run, or the state at its end is gone.
     """
     record = journal.runs()[-1] if run is None else journal.run(run)
-    entries = list(journal.moments(record.number))
+    chain = chain_of(journal, record) if values is None else journal.runs()  # a replay's own ones
+    entries = [entry for one in chain for entry in journal.moments(one.number)]
     if values is None:
         values = journal.state_at(entries[-1].seq).values
     messages = values.get("messages") or []
-    calls = [e for e in entries if e.kind == "tool" and e.phase == "call"]
+    calls = [e for e in entries if e.is_call]
     return Rerun(
         path=[e.name for e in entries if e.what == "node.enter"],
         calls=[
@@ -139,10 +143,7 @@ def _replayable(journal: Journal, run: int | str | None) -> RunRecord:
     if not runs:
         raise ReplayError(f"thread {journal.thread_id!r} has no journal; nothing can be replayed")
     record = runs[-1] if run is None else journal.run(run)
-    if record.mode != "input":
-        raise ReplayError(
-            f"run {record.number} goes on where another one stopped; choose that one with --run"
-        )
+    chain_of(journal, record)
     if record.status != "ended":
         raise ReplayError(
             f"run {record.number} is {record.status} and has no end that a test could compare; "
@@ -185,10 +186,9 @@ def _agent(agent: FromFile | FromCode, path: Path) -> tuple[str, str]:
         return imports, f"outline({agent.agent!r}, load_config(HERE / {config}))"
     imports = (
         f"from {agent.module} import {agent.name} as made\n"
-        "from wick_graph import Agent\n"
         "from wick_graph.testing import replay_file\n"
     )
-    return imports, "made if isinstance(made, Agent) else made()"
+    return imports, "made() if callable(made) else made"
 
 
 def _shown(value: Any) -> str:

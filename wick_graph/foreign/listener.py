@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from wick_graph.core.moments import Moment
 from wick_graph.engine.graph import RunGraph
 from wick_graph.engine.guest import GuestGraph
 from wick_graph.engine.lifecycle import is_nested
+from wick_graph.foreign.held import HeldRun
 from wick_graph.foreign.run import ForeignRun, Keeper, saver_of
 from wick_graph.foreign.seams import HEARD, MUTE, SEAMS, Heard
 from wick_graph.journal.run_start import Mode
@@ -53,15 +55,16 @@ class Listener:
     def hear(self, graph: Any, input: Any, config: Any) -> Heard | None:
         """Return what hears a run that begins; a part of another run is heard by that."""
         keeper = self._keeper()
-        if _is_agent(graph):  # the engine records it itself, unless it is a node
+        if is_agent(graph):  # the engine records it itself, unless it is a node
             return MUTE if HEARD.get() is not None and not is_nested(config) else None
         if keeper is None or is_nested(config):
             return None
-        return ForeignRun(graph, input, config, keeper)
+        made = HeldRun if keeper.holds else ForeignRun
+        return made(graph, input, config, keeper)
 
     def updated(self, graph: Any, config: Any, supersteps: Any, made: Any) -> Update:
         """Return what records an `update_state`."""
-        return Update(None if _is_agent(graph) else self._keeper(), graph, config, supersteps)
+        return Update(None if is_agent(graph) else self._keeper(), graph, config, supersteps)
 
     def fail(self, error: Exception) -> None:
         """Note that a run or an update could not be recorded; it goes on."""
@@ -128,9 +131,22 @@ def _writes_of(supersteps: Sequence[Any]) -> tuple[list[tuple[str, Any]], str]:
     return writes, node
 
 
-def _is_agent(graph: Any) -> bool:
+def is_agent(graph: Any) -> bool:
+    """Return whether the engine itself tells of a graph's runs."""
     return isinstance(graph, RunGraph) and not isinstance(graph, GuestGraph)
 
 
 LISTENER: Final = Listener()
 """The listener of this process."""
+
+
+@contextmanager
+def heard_by(keeper: Keeper) -> Iterator[None]:
+    """Let a recording hear the runs that begin in this context."""
+    token = HERE.set(keeper)
+    LISTENER.open(keeper, everywhere=False)
+    try:
+        yield
+    finally:
+        LISTENER.close(keeper)
+        HERE.reset(token)

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from types import SimpleNamespace
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk
@@ -19,7 +19,7 @@ from langgraph.types import Command, Send
 from pydantic import BaseModel
 
 from wick_graph import langgraph_config
-from wick_graph.core.moments import JournalOptions, Moment, NodeListener, Place
+from wick_graph.core.moments import JournalOptions, Listener, Moment, NodeListener, Place
 from wick_graph.core.request import ModelRequest, Section
 from wick_graph.core.usage import usage_of
 from wick_graph.foreign import copies, seams
@@ -30,6 +30,7 @@ from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.saver import SqlSaver
+from wick_graph.types import StoppedBecause
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -52,6 +53,10 @@ _PAUSED: Final = ("interrupt_before", "interrupt_after")
 
 class Keeper(Protocol):
     """The recording that a run belongs to."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it may hold the run: it is a debugger, and has the methods of `held.Holder`."""
 
     def keep(self, run: ForeignRun, saver: Any) -> SqlSaver:
         """Return the store of a run with this checkpointer, and list the run."""
@@ -100,6 +105,8 @@ class ForeignRun(seams.Heard):
         self.base: str | None = None
         """The checkpoint that it began from."""
         self.journal = RunJournal(self._begun, JournalOptions())
+        self.listener: Listener = self.journal
+        """What gets its moments."""
         self._graph, self._input, self._keeper = graph, input, keeper
         self._config = config
         self._copy: Copy | None = None
@@ -107,6 +114,10 @@ class ForeignRun(seams.Heard):
         self._end: str | None = None
         """The last checkpoint of the outermost loop."""
         self._calls: dict[Any, tuple[TaskVisit, str, str | None]] = {}
+        self.stopped: StoppedBecause | Literal[""] = ""
+        """Why it ended; empty while it runs."""
+        self.left = False
+        """Whether a debugger left it, to be continued."""
         self._asked: set[str] = set()
         self._by_callbacks: dict[Any, TaskVisit] = {}
         """Visits by namespace and by callback, if no seam tells of tasks."""
@@ -138,11 +149,11 @@ class ForeignRun(seams.Heard):
             resume = given.resume
             given = dict(given._update_as_tuples()) or None
         shown = given if given is None or isinstance(given, Mapping) else {"input": given}
-        self.journal.record(Moment("run", "enter", self.name, {"input": shown}))
+        self.listener.record(Moment("run", "enter", self.name, {"input": shown}))
         if "checkpoints" in seams.SEAMS.lacks:  # no loop will tell where
             self._open(saver_of(self._graph, self._config))
         if resume is not None:
-            self.journal.record(Moment("interrupt", "answer", "", {"answer": resume}))
+            self.listener.record(Moment("interrupt", "answer", "", {"answer": resume}))
 
     async def abegin(self) -> None:
         """Do `begin`: it waits for nothing."""
@@ -161,7 +172,7 @@ class ForeignRun(seams.Heard):
             self._copy.begin(loop)
 
     def _open(self, saver: Any) -> None:
-        store = self._keeper.keep(self, saver)
+        self.store = store = self._keeper.keep(self, saver)
         if not isinstance(saver, SqlSaver):
             self._copy = Copy(store, self.thread_id, self.run_id)
         self.journal.open(store, self.thread_id)
@@ -202,12 +213,12 @@ class ForeignRun(seams.Heard):
         if not self.journal.is_open:  # it failed before its first step
             self._open(None)
         paused = self._loop is not None and self._loop.status in _PAUSED
-        stopped = "interrupted" if self._asked or paused else "done"
+        self.stopped = "interrupted" if self._asked or paused or self.left else "done"
         if error is not None:
-            stopped = "failed" if isinstance(error, Exception) else "cancelled"
+            self.stopped = "failed" if isinstance(error, Exception) else "cancelled"
         about = {} if self._end is None else {"end": pack_id(self._end)}
-        data = {"stopped_because": stopped, "error": error, "about": about}
-        self.journal.record(Moment("run", "exit" if error is None else "error", "", data))
+        data = {"stopped_because": self.stopped, "error": error, "about": about}
+        self.listener.record(Moment("run", "exit" if error is None else "error", "", data))
 
     def _told(self) -> None:
         if self.journal.problem:
@@ -232,7 +243,7 @@ class ForeignRun(seams.Heard):
             superstep=step if isinstance(step, int) else 0,
             within="" if outer is None else outer.place.task,
         )
-        visit = TaskVisit(NodeListener(self.journal, place), place, task)
+        visit = TaskVisit(NodeListener(self.listener, place), place, task)
         visit.listener.record(Moment("node", "enter", place.node, {"input": task.input}))
         return visit
 

@@ -20,6 +20,8 @@ from weakref import WeakKeyDictionary, WeakSet
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
+from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
+
 Call = Callable[..., Any]
 
 Layer = tuple[str, Any, Any, Any]
@@ -30,6 +32,20 @@ class Heard(BaseCallbackHandler):
     """What hears one run; also LangChain's callback handler of everything in it."""
 
     run_inline = True
+
+    holds = False
+    """Whether it may hold the run, and answer its models and tools."""
+
+    async def hold(self, visit: Any, bridge: Bridge) -> None:
+        """Hold the run at the moment that was told last."""
+
+    async def asked(self, visit: Any, bridge: Bridge, call: Call, *given: Any) -> Any:
+        """Call a model with its messages, its callbacks and its options, or answer for it."""
+        raise NotImplementedError
+
+    async def used(self, visit: Any, bridge: Bridge, call: Call, *given: Any) -> Any:
+        """Call a tool with its arguments and the id of its call, or answer for it."""
+        raise NotImplementedError
 
     def begin(self) -> None:
         """Note that the run begins."""
@@ -350,13 +366,26 @@ class _Visit:
     def __init__(self, heard: Heard, task: Any) -> None:
         self._heard, self._task = heard, task
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Any:
         self._visit = self._heard.enter(self._task)
         self._token = VISIT.set(self._visit)
+        return self._visit
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         VISIT.reset(self._token)
         self._heard.leave(self._visit, error)
+
+
+def _hold(visit: Any) -> None:
+    """Hold a run at the moment just told, if a debugger wants to."""
+    if (heard := HEARD.get()) is not None and heard.holds:
+        run_to_end(heard.hold(visit, SYNC_BRIDGE))
+
+
+async def _ahold(visit: Any) -> None:
+    """Do `_hold` without blocking the loop."""
+    if (heard := HEARD.get()) is not None and heard.holds:
+        await heard.hold(visit, ASYNC_BRIDGE)
 
 
 def _run_task(seams: Seams, patch: Patch, original: Call) -> Call:
@@ -364,8 +393,11 @@ def _run_task(seams: Seams, patch: Patch, original: Call) -> Call:
         heard = HEARD.get()
         if heard is None or not patch.live:
             return original(task, *args, **kwargs)
-        with _Visit(heard, task):
-            return original(task, *args, **kwargs)
+        with _Visit(heard, task) as visit:
+            _hold(visit)
+            made = original(task, *args, **kwargs)
+        _hold(visit)
+        return made
 
     return run_with_retry
 
@@ -375,8 +407,11 @@ def _arun_task(seams: Seams, patch: Patch, original: Call) -> Call:
         heard = HEARD.get()
         if heard is None or not patch.live:
             return await original(task, *args, **kwargs)
-        with _Visit(heard, task):
-            return await original(task, *args, **kwargs)
+        with _Visit(heard, task) as visit:
+            await _ahold(visit)
+            made = await original(task, *args, **kwargs)
+        await _ahold(visit)
+        return made
 
     return arun_with_retry
 
@@ -398,6 +433,71 @@ def _finish(seams: Seams, patch: Patch, original: Call) -> Call:
         return original(self, writer, input, result, config)
 
     return finish
+
+
+# --- models and tools, for a debugger that holds them or answers for them -------------------------
+
+
+def _generate(seams: Seams, patch: Patch, original: Call) -> Call:
+    def generate(
+        self: Any, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> Any:
+        heard, visit = HEARD.get(), VISIT.get()
+        if heard is None or visit is None or not (heard.holds and patch.live):
+            return original(self, messages, stop, run_manager, **kwargs)
+        call = functools.partial(_answered, original, self, stop, run_manager)
+        return run_to_end(heard.asked(visit, SYNC_BRIDGE, call, messages, run_manager, kwargs))
+
+    return generate
+
+
+def _agenerate(seams: Seams, patch: Patch, original: Call) -> Call:
+    async def agenerate(
+        self: Any, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> Any:
+        heard, visit = HEARD.get(), VISIT.get()
+        if heard is None or visit is None or not (heard.holds and patch.live):
+            return await original(self, messages, stop, run_manager, **kwargs)
+        call = functools.partial(_answered, original, self, stop, run_manager)
+        return await heard.asked(visit, ASYNC_BRIDGE, call, messages, run_manager, kwargs)
+
+    return agenerate
+
+
+def _answered(original: Call, model: Any, stop: Any, manager: Any, given: Any, more: Any) -> Any:
+    return original(model, given, stop, manager, **more)
+
+
+def _used(original: Call, tool: Any, args: Any, kwargs: Any, given: Any) -> Any:
+    return original(tool, given, *args, **kwargs)
+
+
+def plain_input(tool: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool's arguments as callbacks see them: without the injected ones."""
+    filtered: dict[str, Any] = tool._filter_injected_args(given)
+    return filtered
+
+
+def _use(seams: Seams, patch: Patch, original: Call) -> Call:
+    def run(self: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        heard, visit = HEARD.get(), VISIT.get()
+        if heard is None or visit is None or not (heard.holds and patch.live):
+            return original(self, tool_input, *args, **kwargs)
+        call = functools.partial(_used, original, self, args, kwargs)
+        return run_to_end(heard.used(visit, SYNC_BRIDGE, call, self, tool_input, kwargs))
+
+    return run
+
+
+def _ause(seams: Seams, patch: Patch, original: Call) -> Call:
+    async def arun(self: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        heard, visit = HEARD.get(), VISIT.get()
+        if heard is None or visit is None or not (heard.holds and patch.live):
+            return await original(self, tool_input, *args, **kwargs)
+        call = functools.partial(_used, original, self, args, kwargs)
+        return await heard.used(visit, ASYNC_BRIDGE, call, self, tool_input, kwargs)
+
+    return arun
 
 
 # --- `update_state` ------------------------------------------------------------------------------
@@ -533,22 +633,26 @@ def _heard_layer(phase: str, fn: Any) -> Any:
         if (ended := begun(request)) is None:
             return fn(request, handler)
         try:
+            _hold(VISIT.get())
             made = fn(request, handler)
         except BaseException as error:
             ended(error)
             raise
         ended(made)
+        _hold(VISIT.get())
         return made
 
     async def alayer(request: Any, handler: Any) -> Any:
         if (ended := begun(request)) is None:
             return await fn(request, handler)
         try:
+            await _ahold(VISIT.get())
             made = await fn(request, handler)
         except BaseException as error:
             ended(error)
             raise
         ended(made)
+        await _ahold(VISIT.get())
         return made
 
     waits = inspect.iscoroutinefunction(inspect.unwrap(fn)) or inspect.iscoroutinefunction(fn)
@@ -558,6 +662,10 @@ def _heard_layer(phase: str, fn: Any) -> Any:
 
 
 _LOOP: Final = "langgraph.pregel._loop"
+
+_MODELS: Final = "langchain_core.language_models"
+
+_GENERATE: Final = ("self", "messages", "stop", "run_manager")
 
 _SEAMS: Final[dict[str, tuple[tuple[str, str, tuple[str, ...], Any], ...]]] = {
     "runs": (
@@ -583,6 +691,12 @@ _SEAMS: Final[dict[str, tuple[tuple[str, str, tuple[str, ...], Any], ...]]] = {
         (_LOOP, "PregelLoop._first", ("self",), _first),
         (_LOOP, "PregelLoop._put_checkpoint", ("self", "metadata"), _put_checkpoint),
         (_LOOP, "PregelLoop.put_writes", ("self", "task_id", "writes", "cached"), _put_writes),
+    ),
+    "answers": (
+        (_MODELS, "BaseChatModel._generate_with_cache", _GENERATE, _generate),
+        (_MODELS, "BaseChatModel._agenerate_with_cache", _GENERATE, _agenerate),
+        ("langchain_core.tools", "BaseTool.run", ("self", "tool_input"), _use),
+        ("langchain_core.tools", "BaseTool.arun", ("self", "tool_input"), _ause),
     ),
     "updates": (
         ("langgraph.pregel", "Pregel.bulk_update_state", ("self", "config", "supersteps"), _update),

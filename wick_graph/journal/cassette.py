@@ -37,6 +37,15 @@ _LINE: Final = 400
 _SECRET_BYTES: Final = 16
 
 
+Runs = int | str | None | Sequence[int]
+"""A run, several, or all of them."""
+
+
+def each_of(run: Runs) -> Sequence[int | str | None]:
+    """List runs; None is all of them."""
+    return [run] if run is None or isinstance(run, int | str) else run
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A readable request: a line for the settings, each tool and each message."""
@@ -69,8 +78,8 @@ class Cassette:
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, source: Journal | str | Path, run: int | str | None = None) -> Cassette:
-        """Read a cassette from a journal (one run, or all of them) or a file.
+    def of(cls, source: Journal | str | Path, run: Runs = None) -> Cassette:
+        """Read a cassette from a journal (a run, several, or all of them) or a file.
 
         Raises:
             ReplayError: The file is not a cassette.
@@ -80,8 +89,8 @@ class Cassette:
         return _read(Path(source))
 
     @classmethod
-    def _of_journal(cls, journal: Journal, run: int | str | None) -> Cassette:
-        recorded = list(journal.replies(run))
+    def _of_journal(cls, journal: Journal, run: Runs) -> Cassette:
+        recorded = [reply for one in each_of(run) for reply in journal.replies(one)]
 
         def shown(at: int) -> tuple[str, ...]:
             request = journal.request_at(recorded[at].request.seq)

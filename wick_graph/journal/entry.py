@@ -125,6 +125,12 @@ class Entry:
         return f"{self.kind}.{self.phase}"
 
     @property
+    def is_call(self) -> bool:
+        """Whether a tool is about to run; the nodes of other graphs have no later moment for it."""
+        own = self.phase == "enter" and "a" in self.fields
+        return self.kind == "tool" and (self.phase == "call" or own)
+
+    @property
     def level(self) -> str:
         """The nodes around its own: empty for a node of the outermost graph."""
         return (self.node or "").rpartition("/")[0]

@@ -431,35 +431,38 @@ class Recorded:
 
     def results(self, moments: Iterable[Entry]) -> Iterator[RecordedCall]:
         """Yield the results of tools, without those of unfinished calls."""
-        calls: dict[str, Entry] = {}
-        ends: dict[str, Entry] = {}
+        calls: dict[str, dict[str | None, Entry]] = {}
+        ends: dict[str, dict[str | None, Entry]] = {}
         for entry in moments:
             if entry.task is None:
                 continue
-            if entry.kind == "tool" and entry.phase in ("call", "replaced"):
-                calls[entry.task] = entry
+            if entry.is_call or entry.what == "tool.replaced":
+                calls.setdefault(entry.task, {})[entry.call_id] = entry
             elif entry.what == "tool.exit":
-                ends[entry.task] = entry
+                ends.setdefault(entry.task, {})[entry.call_id] = entry
             elif entry.what == "node.exit" and entry.task in ends:
-                call, end = calls.pop(entry.task, None), ends.pop(entry.task)
-                if call is not None:
-                    yield self._recorded(call, end)
+                began = calls.pop(entry.task, {})
+                for call_id, end in ends.pop(entry.task).items():
+                    if call_id in began:
+                        yield from self._recorded(began[call_id], end)
 
-    def _recorded(self, call: Entry, end: Entry) -> RecordedCall:
+    def _recorded(self, call: Entry, end: Entry) -> Iterator[RecordedCall]:
         asked = self._rebuilt.call_at(call)
         args = self._value(call.fields["a"]) if "a" in call.fields else (asked or {}).get("args")
-        return RecordedCall(
-            call=call,
-            end=end,
-            name=call.name,
-            args=args,
-            result=self._result(call, end),
-        )
+        try:
+            result = self._result(call, end)
+        except StorageError:
+            if call.what == "tool.call":
+                raise
+            return  # its node in another graph kept no message
+        yield RecordedCall(call=call, end=end, name=call.name, args=args, result=result)
 
     def _result(self, call: Entry, end: Entry) -> ToolResult:
         call_id = call.call_id or ""
         if "o" in end.fields:
             return ToolResult(call_id, call.name, **{"output": "", **self._value(end.fields["o"])})
+        if "x" in end.fields:
+            return ToolResult(call_id, call.name, str(self._value(end.fields["x"])))
         message = self._rebuilt.answer_at(end)
         if message is None:
             raise StorageError(

@@ -7,17 +7,18 @@ recorded, the replay ends there and shows the difference.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import AIMessage
+from langgraph.types import Command
 
 from wick_graph import langgraph_config
 from wick_graph.core.moments import Directive, Moment, Skip
 from wick_graph.core.request import ModelRequest
 from wick_graph.errors import ReplayError
-from wick_graph.journal.cassette import Cassette
+from wick_graph.journal.cassette import Cassette, Runs, each_of
 from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.reconstruct import RecordedCall, call_key
@@ -29,14 +30,14 @@ from wick_graph.store.saver import SqlSaver
 class Tape:
     """Recorded answers to model requests and tool calls."""
 
-    def __init__(self, journal: Journal, run: int | str | None = None) -> None:
+    def __init__(self, journal: Journal, run: Runs = None) -> None:
         self.cassette = Cassette.of(journal, run)
         self.model_calls = 0
         """Number of answered requests."""
         self.tool_calls = 0
         """Number of answered tool calls."""
         self._results: dict[bytes, list[RecordedCall]] = {}
-        for call in journal.results(run):
+        for call in (call for one in each_of(run) for call in journal.results(one)):
             self._results.setdefault(call.key, []).append(call)
         self._lock = threading.Lock()
 
@@ -88,7 +89,7 @@ class ReplayListener(Tape):
         """
         if moment.kind == "model" and moment.phase == "request":
             return Skip(self.reply(moment))
-        if moment.kind == "tool" and moment.phase == "call":
+        if moment.is_call:
             return Skip(self.result(moment))
         return None
 
@@ -107,37 +108,113 @@ class Replayed:
     """The replay's own journal, to compare with the recording."""
 
 
+Play = Callable[[Any, Any, str, "ReplayListener", Any], tuple[str, Mapping[str, Any]]]
+"""Runs a graph with an input, a thread, a listener, a context; returns the run and its output."""
+
+
+def _played(
+    graph: Any, given: Any, thread_id: str, listener: ReplayListener, context: Any
+) -> tuple[str, Mapping[str, Any]]:
+    own = Run(thread_id=thread_id, listener=listener)
+    config = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id, langgraph_config.RUN: own}
+    )
+    return own.run_id, graph.invoke(given, config, context=context)
+
+
 def replay(
-    agent: Any, journal: Journal, run: int | str | None = None, *, context: Any = None
+    agent: Any,
+    journal: Journal,
+    run: int | str | None = None,
+    *,
+    context: Any = None,
+    play: Play = _played,
 ) -> Replayed:
     """Replay a recorded run in a thread of its own, in memory.
 
-    `agent` is an `Agent`, or its graph; its model may be any, since it is not called. `run` is a
-    number or an id; by default it is the thread's latest run. `context` is for an agent with a
-    context schema: no recording has it.
+    A run that continued another one is replayed with those before it, from the input on, with
+    their recorded answers. `agent` is an `Agent`, or its graph; its model may be any, since it is
+    not called. `run` is a number or an id; by default it is the thread's latest run. `context` is
+    for an agent with a context schema: no recording has it. `play` runs graphs of another kind.
 
     Raises:
         ReplayError: The run did not begin with an input, its beginning is gone, or a request or
             call was not recorded.
     """
-    record = journal.run(run) if run is not None else latest(journal)
-    if record.mode != "input":
-        raise ReplayError(f"run {record.number} goes on where another one stopped; replay that one")
-    graph = getattr(agent, "graph", agent)
-    saver = begun(journal, record)
-    listener = ReplayListener(journal, record.number)
-    own = Run(thread_id=journal.thread_id, listener=listener)
-    config = langgraph_config.with_configurable(
-        None, **{langgraph_config.THREAD_ID: journal.thread_id, langgraph_config.RUN: own}
-    )
-    values = graph.copy({"checkpointer": saver}).invoke(None, config, context=context)
+    chain = chain_of(journal, journal.run(run) if run is not None else latest(journal))
+    saver = begun(journal, chain[0])
+    graph = getattr(agent, "graph", agent).copy({"checkpointer": saver})
+    listener = ReplayListener(journal, [record.number for record in chain])
+    run_id, values = "", {}
+    for record in chain:
+        given = value_of(journal, record, graph)
+        run_id, values = play(graph, given, journal.thread_id, listener, context)
     return Replayed(
-        run_id=own.run_id,
+        run_id=run_id,
         values=values,
         model_calls=listener.model_calls,
         tool_calls=listener.tool_calls,
         journal=Journal(saver, journal.thread_id),
     )
+
+
+def chain_of(journal: Journal, record: RunRecord) -> list[RunRecord]:
+    """Return a run with those that it continued, from the one that began with an input.
+
+    Raises:
+        ReplayError: The first one is gone, or the thread was edited in between.
+    """
+    before = [one for one in journal.runs() if one.number < record.number]
+    chain = [record]
+    while chain[0].mode in ("answer", "resume"):
+        found = [one for one in before if one.number < chain[0].number]
+        if not found or found[-1].branch != record.branch:
+            raise ReplayError(
+                f"run {record.number} goes on where another one stopped, whose beginning is gone"
+            )
+        chain.insert(0, found[-1])
+    if chain[0].mode != "input":
+        raise ReplayError(f"run {record.number} goes on from an edit; choose a run of an input")
+    return chain
+
+
+def value_of(journal: Journal, record: RunRecord, graph: Any) -> Any:
+    """Return what a run of a chain is given: the recorded answer, or None to go on.
+
+    Raises:
+        ReplayError: It answers what the replay does not ask.
+    """
+    if record.mode != "answer":
+        return None
+    given = next(journal.moments(record.number, "interrupt.answer"), None)
+    answer = None if given is None else journal.details(given).get("value")
+    config = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: journal.thread_id}
+    )
+    now = graph.get_state(config).interrupts
+    if not now:
+        raise ReplayError(f"the replay asks nothing where run {record.number} answers")
+    then = [
+        one
+        for entry in journal.moments(kind="interrupt.raise")
+        if entry.seq < record.first
+        for one in journal.details(entry).get("value") or ()
+    ]
+    ids = {one["id"]: one for one in then}
+    if not isinstance(answer, Mapping) or not answer or not set(answer) <= set(ids):
+        return Command(resume=_decision(answer))
+    made = {}
+    for at, (known, said) in enumerate(answer.items()):
+        same = [one for one in now if one.id not in made and one.value == ids[known]["value"]]
+        made[(same or now[at : at + 1] or now[-1:])[0].id] = _decision(said)
+    return Command(resume=made)
+
+
+def _decision(answer: Any) -> Any:
+    """Return an answer without what the recording added to it, which binds it to its own call."""
+    if isinstance(answer, Mapping) and "call" in answer and "at" in answer:
+        return {name: said for name, said in answer.items() if name not in ("at", "call", "hash")}
+    return answer
 
 
 def latest(journal: Journal) -> RunRecord:

@@ -54,16 +54,19 @@ class SharedJournal:
     def _write(
         self, db: Database, thread: int, run: RunJournal, moments: list[tuple[Moment, Any]]
     ) -> None:
-        listener = run.listener
-        if listener is None:
+        listener = self.begin(db, thread, run)
+        last = max(self._rows.last(db, thread), self._last)
+        self._last = listener.write(db, moments, last)
+
+    def begin(self, db: Database, thread: int, run: RunJournal) -> JournalListener:
+        """Return the listener that writes a run, made at its first use."""
+        if run.listener is None:
             base, begun = run.begun()
             opened = Opening(self._rows, db, thread, shared=True)
             opened.look(base)
-            listener = start(opened, begun, run.options)
-            run.listener = listener
-            listener.write_before(db)
-        last = max(self._rows.last(db, thread), self._last)
-        self._last = listener.write(db, moments, last)
+            run.listener = start(opened, begun, run.options)
+            run.listener.write_before(db)
+        return run.listener
 
     def flush(self) -> None:
         """Commit what is left."""
@@ -132,6 +135,24 @@ class RunJournal:
     async def at(self, moment: Moment) -> Directive:
         """Continue."""
         return None
+
+    def begin(self) -> JournalListener:
+        """Begin to write now, and return the listener that knows the run's number and branch."""
+        rows, shared, made = self._rows, self._shared, []
+        assert rows is not None
+        assert shared is not None
+        rows.flush_into(lambda db, thread: made.append(shared.begin(db, thread, self)))
+        return made[0]
+
+    def flush(self) -> None:
+        """Commit the recorded moments now, for a debugger that holds the run."""
+        if self._shared is not None:
+            self._shared.flush()
+
+    async def aflush(self) -> None:
+        """Do `flush` in the store's thread."""
+        if self._shared is not None:
+            await self._shared.aflush()
 
     def fail(self, error: BaseException) -> None:
         """Stop recording; the run goes on."""

@@ -163,7 +163,7 @@ def _forked(shell: Shell, *, at: str | None = None, label: str = "", **edits: An
         _edits_here(shell).update(edits)
     lines = plan.text.splitlines()
     lines += [f"  {name} is changed" for name in edits]
-    lines += [f"  {planned.text}" for planned in plan.will_execute]
+    lines += [f"  {line}" for line in show.folded([one.text for one in plan.will_execute])]
     return Reply([*lines, "nothing has run yet; `live` runs it"], data={"text": plan.text})
 
 
@@ -173,7 +173,7 @@ def _preview(shell: Shell, rest: str) -> Reply:
     if not rest and here is not None and every and here.seq == every[-1].seq:
         shell.needs_agent()  # only the agent knows what follows the end
     planned = session.will_execute(rest or None)
-    return Reply([one.text for one in planned] or ["nothing would execute"])
+    return Reply(show.folded([one.text for one in planned]) or ["nothing would execute"])
 
 
 def _branch(shell: Shell, rest: str) -> Reply:

@@ -14,6 +14,7 @@ from wick_graph.debug.children import returned_at, step_into
 from wick_graph.debug.locations import CATCHES
 from wick_graph.debug.policy import Mock, Policy
 from wick_graph.debug.sources import other_code
+from wick_graph.debug.terminal import show
 from wick_graph.debug.terminal.registry import Command, Reply, json_of, needs, number_of, words_of
 from wick_graph.debug.types import How
 from wick_graph.engine.result import checked_thread_id
@@ -116,8 +117,14 @@ def _run(shell: Shell, rest: str) -> Reply:
 
 def _live(shell: Shell, rest: str) -> Reply:
     shell.needs_agent()
+    if rest not in ("", "--in-place"):
+        raise DebugError("write `live`, or `live --in-place` to fork within this thread")
     plan, shell.plan = shell.plan, None
-    return shell.stopped(shell.wait(lambda: shell.session.live(plan)))
+    before = shell.session.thread_id
+    reply = shell.stopped(shell.wait(lambda: shell.session.live(plan, in_place=bool(rest))))
+    if (now := shell.session.thread_id) != before:
+        reply.lines.insert(0, f"this is thread {now}, a copy; {before} stays as it is")
+    return reply
 
 
 def _restart(shell: Shell, rest: str) -> Reply:
@@ -130,7 +137,8 @@ def _restart(shell: Shell, rest: str) -> Reply:
         raise DebugError("nothing has run that could begin anew; `run TEXT` asks something")
     policy = Policy(model="live", other="live")
     shell.plan = session.fork(begun[-1], policy=policy)
-    lines = [*shell.plan.text.splitlines(), *(f"  {one.text}" for one in shell.plan.will_execute)]
+    planned = show.folded([one.text for one in shell.plan.will_execute])
+    lines = [*shell.plan.text.splitlines(), *(f"  {line}" for line in planned)]
     return Reply([*lines, "nothing has run yet; `live` runs it"])
 
 

@@ -144,3 +144,40 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     return [
         "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in lines
     ]
+
+
+_MOST: Final = 38
+"""Most lines of a preview."""
+
+_PERIOD: Final = 12
+"""Most lines of a loop that is folded."""
+
+
+def folded(lines: Sequence[str]) -> list[str]:
+    """Fold loops, and cut what is still too long in the middle."""
+    made: list[str] = []
+    at = 0
+    while at < len(lines):
+        period, times = max(
+            ((p, _times(lines, at, p)) for p in range(1, _PERIOD + 1)),
+            key=lambda found: (found[0] * found[1] if found[1] > 1 else 1, -found[0]),
+        )
+        times = times if times > 1 else 1
+        period = period if times > 1 else 1
+        made += lines[at : at + period]
+        if times > 1:
+            last = "this" if period == 1 else f"the last {period} lines"
+            made.append(f"… {last}, {times} times in all")
+        at += period * times
+    if len(made) <= _MOST:
+        return made
+    half = _MOST // 2
+    return [*made[:half], f"… {len(made) - 2 * half + 1} more lines", *made[1 - half :]]
+
+
+def _times(lines: Sequence[str], at: int, period: int) -> int:
+    """Return how often the block of lines at a place follows itself, itself included."""
+    block, times = lines[at : at + period], 1
+    while len(block) == period and lines[at + times * period : at + (times + 1) * period] == block:
+        times += 1
+    return times

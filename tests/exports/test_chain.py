@@ -1,0 +1,106 @@
+"""Runs behind approvals as tests: the answers come from the recording."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wick_graph import Agent
+from wick_graph.errors import ReplayError
+from wick_graph.exports.plain import Hider
+from wick_graph.exports.testfile import FromCode, replay_file, write_test
+from wick_graph.exports.wickrun import write_wickrun
+from wick_graph.journal import Journal
+from wick_graph.journal.replay import replay
+from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel
+
+AGENT = '''\
+from wick_graph import Agent, tool
+from wick_graph.hooks import ApprovalHook
+from wick_graph.testing import ScriptedModel, call, calls
+
+PAID = []
+
+
+@tool
+def pay(sum: int) -> str:
+    """Pay."""
+    PAID.append(sum)
+    return f"paid {sum}"
+
+
+def made(store="sqlite://", steps=()):
+    return Agent("payer", ScriptedModel(list(steps)), tools=[pay],
+                 hooks=[ApprovalHook({"pay": "ask"})], store=store)
+
+
+STEPS = [call("pay", sum=1), calls(("pay", {"sum": 2}), ("pay", {"sum": 3})), "Done."]
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "paying.py").write_text(AGENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "paying", raising=False)
+    return import_module("paying")
+
+
+@pytest.fixture
+def saver(module: Any, tmp_path: Path) -> Any:
+    """A run, an approval, then two answers at once: one allows, one refuses."""
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        agent = module.made(store, module.STEPS)
+        asked = agent.invoke("pay", thread_id="t")
+        asked = agent.resume("t", {"decision": "approve"})
+        first, second = asked.interrupts
+        answers = {first.id: {"decision": "approve"}, second.id: {"decision": "reject"}}
+        ended = agent.resume("t", answers)
+        assert ended.text == "Done."
+        module.PAID.clear()
+        yield store
+
+
+def test_a_chain_of_runs_is_replayed_with_the_recorded_answers(module: Any, saver: Any) -> None:
+    journal = Journal(saver, "t")
+    assert [run.mode for run in journal.runs()] == ["input", "answer", "answer"]
+    replayed = replay(module.made(), journal)
+    assert replayed.values["messages"][-1].text == "Done."
+    assert (replayed.model_calls, replayed.tool_calls) == (3, 2)
+    assert module.PAID == []
+    paths = [[m.name for m in j.moments(kind="node.enter")] for j in (journal, replayed.journal)]
+    assert sorted(paths[0]) == sorted(paths[1])
+    first = replay(module.made(), journal, 1)
+    assert first.model_calls == 1
+
+
+def test_a_run_behind_two_approvals_becomes_a_test_that_passes(
+    module: Any, saver: Any, tmp_path: Path
+) -> None:
+    journal, file = Journal(saver, "t"), tmp_path / "test_paid.py"
+    write_test(journal, saver, file, FromCode("paying", "made"), Hider.of(journal))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file.name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_an_answer_to_what_is_no_longer_asked_ends_the_replay(
+    module: Any, saver: Any, tmp_path: Path
+) -> None:
+    trusting = Agent("payer", ScriptedModel([]), tools=[module.pay], store=False)
+    journal = Journal(saver, "t")
+    write_wickrun(journal, saver, tmp_path / "t.wickrun", Hider.of(journal))
+    with pytest.raises(ReplayError):
+        replay_file(tmp_path / "t.wickrun", trusting)

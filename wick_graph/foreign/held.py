@@ -1,0 +1,224 @@
+"""One run of a LangGraph graph that a debugger holds, and whose calls it answers or changes."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.errors import GraphInterrupt
+from langgraph.types import Command
+
+from wick_graph import langgraph_config
+from wick_graph.core.bridge import Bridge
+from wick_graph.core.moments import Directive, Moment, Replace, Skip
+from wick_graph.core.request import ModelRequest, shown
+from wick_graph.foreign import seams
+from wick_graph.foreign.copies import values_of
+from wick_graph.foreign.run import NAMED, ForeignRun, Keeper, TaskVisit, saver_of
+from wick_graph.messages import ToolResult
+from wick_graph.runtime.context import Run
+from wick_graph.store.saver import SqlSaver
+
+Call = Callable[..., Any]
+
+
+class Gate(Protocol):
+    """Where a debugger holds a run."""
+
+    run: Run
+
+    def record(self, moment: Moment) -> None:
+        """Pass a moment to the journal and to the debugger."""
+
+    async def at(self, moment: Moment, bridge: Bridge | None = None) -> Directive:
+        """Wait as long as the debugger wants, and return how to continue."""
+
+
+class Holder(Keeper, Protocol):
+    """The debugger that a run belongs to."""
+
+    def gate(self, run: HeldRun, store: SqlSaver) -> Gate | None:
+        """Return the gate of a run; None if the debugger holds another one."""
+
+    def saw(self, checkpoint: str, values: Mapping[str, Any]) -> None:
+        """Note the values of a checkpoint, which may not be stored yet."""
+
+
+class HeldRun(ForeignRun):
+    """Hears one run, and holds it where its debugger wants to."""
+
+    holds = True
+    active = True
+    tokens = False
+
+    def __init__(self, graph: Any, input: Any, config: Any, keeper: Any) -> None:
+        super().__init__(graph, input, config, keeper)
+        self.listener = self
+        self.has_saver = bool(saver_of(graph, config))
+        self._holder: Holder = keeper
+        self._gate: Gate | None = None
+        self._early: list[Moment] = []
+        self._here = threading.local()
+        self._requests: dict[Any, Moment] = {}
+
+    # --- what is told ----------------------------------------------------------------------------
+
+    def record(self, moment: Moment) -> None:
+        """Pass a moment on; the first ones wait for the store."""
+        self._here.moment = moment
+        if self._gate is not None:
+            self._gate.record(moment)
+        elif self.journal.is_open:
+            self.journal.record(moment)
+        else:
+            self._early.append(moment)
+
+    async def at(self, moment: Moment) -> Directive:
+        """Continue: `hold` waits."""
+        return None
+
+    def _open(self, saver: Any) -> None:
+        super()._open(saver)
+        self._gate = self._holder.gate(self, self.store)
+        early, self._early = self._early, []
+        for moment in early:
+            self.record(moment)
+
+    def loop_begins(self, loop: Any) -> None:
+        """Note the values that it begins with, too."""
+        super().loop_begins(loop)
+        known = langgraph_config.configurable(loop.checkpoint_config)
+        if known.get(langgraph_config.CHECKPOINT_ID):
+            self._holder.saw(loop.checkpoint["id"], values_of(loop))
+
+    def checkpoint(self, loop: Any) -> None:
+        """Note its values, too."""
+        super().checkpoint(loop)
+        self._holder.saw(loop.checkpoint["id"], values_of(loop))
+
+    def end(self, error: BaseException | None) -> None:
+        """Tell the debugger how it ended, too."""
+        super().end(error)
+        self._tell_end()
+
+    async def aend(self, error: BaseException | None) -> None:
+        """Do `end` without blocking the loop."""
+        await super().aend(error)
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self._gate is not None:
+            self._gate.run.stopped = self.stopped
+
+    def on_chat_model_start(self, *given: Any, run_id: Any, **more: Any) -> None:
+        """Keep the moment of the request, too, at which `asked` holds."""
+        super().on_chat_model_start(*given, run_id=run_id, **more)
+        if run_id in self._calls:
+            self._requests[run_id] = self._here.moment
+
+    def on_tool_start(self, *_: Any, **__: Any) -> None:
+        """Do nothing: `used` tells of it."""
+
+    on_tool_end = on_tool_error = on_tool_start
+
+    # --- where it is held ------------------------------------------------------------------------
+
+    async def hold(self, visit: TaskVisit | None, bridge: Bridge) -> None:
+        """Hold the run at the moment that this code told last."""
+        moment = getattr(self._here, "moment", None)
+        if visit is None or moment is None or moment.place is not visit.place:
+            return
+        said = await self._at(moment, bridge)
+        if isinstance(said, Replace) and (moment.kind, moment.phase) == ("node", "exit"):
+            _rewrite(visit.task.writes, said.value)
+
+    async def _at(self, moment: Moment, bridge: Bridge) -> Directive:
+        if self._gate is None or self.journal.problem:
+            return None
+        self._gate.run.stop.check()
+        try:
+            return await self._gate.at(moment, bridge)
+        except GraphInterrupt:
+            self.left = True
+            raise
+
+    async def asked(self, visit: Any, bridge: Bridge, call: Call, *given: Any) -> Any:
+        """Call a model, or answer for it."""
+        messages, manager, options = given
+        run_id = getattr(manager, "run_id", None)
+        moment = self._requests.pop(run_id, None)
+        said = None if moment is None else await self._at(moment, bridge)
+        if isinstance(said, Replace):
+            messages, options = _sent(said.value, options)
+        if isinstance(said, Skip):
+            made = _answer(said.value)
+        else:
+            reached = functools.partial(call, messages, options)
+            made = await bridge.call(reached, reached)
+        if moment is None:  # callbacks told of no request
+            return made
+        self.on_llm_end(SimpleNamespace(generations=[made.generations]), run_id=run_id)
+        said = await self._at(self._here.moment, bridge)
+        return _answer(said.value) if isinstance(said, Replace) else made
+
+    async def used(self, visit: Any, bridge: Bridge, call: Call, *given: Any) -> Any:
+        """Call a tool, or answer for it."""
+        tool, args, more = given
+        key, call_id = object(), more.get("tool_call_id")
+        plain = seams.plain_input(tool, args) if isinstance(args, dict) else None
+        named = {"name": tool.name}
+        super().on_tool_start(named, str(args), run_id=key, inputs=plain, tool_call_id=call_id)
+        said = await self._at(self._here.moment, bridge)
+        if isinstance(said, Skip):
+            output = _message(said.value, call_id)
+        else:
+            if isinstance(said, Replace) and isinstance(args, dict):
+                args = {**args, **said.value}
+            try:
+                output = await bridge.call(lambda: call(args), lambda: call(args))
+            except BaseException as error:
+                super().on_tool_error(error, run_id=key)
+                raise
+        super().on_tool_end(output, run_id=key)
+        said = await self._at(self._here.moment, bridge)
+        return _message(said.value, call_id) if isinstance(said, Replace) else output
+
+
+def _rewrite(writes: Any, wanted: list[tuple[str, Any]]) -> None:
+    """Replace a task's writes to channels; where it leads stays."""
+    inner = {shown_as: name for name, shown_as in NAMED.items()}
+    made = [(inner.get(name, name), value) for name, value in wanted]
+    names = {name for name, _ in made}
+    kept = [(name, value) for name, value in writes if name not in names]
+    writes.clear()
+    writes.extend([*made, *kept])
+
+
+def _sent(request: ModelRequest, options: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the messages and options that a changed request means."""
+    system = "\n\n".join(section.text for section in request.system)
+    first = [SystemMessage(system)] if system else []
+    return [*first, *shown(request)], {**options, **request.settings}
+
+
+def _answer(reply: AIMessage) -> ChatResult:
+    return ChatResult(generations=[ChatGeneration(message=reply.model_copy())])
+
+
+def _message(result: ToolResult, call_id: str | None) -> Any:
+    """Return a given result as the tool would: a message if a call asked for it."""
+    if result.update is not None:
+        return Command(update=result.update)
+    text = result.error if result.error is not None else result.output
+    if call_id is None:
+        return text
+    status: Any = "error" if result.error is not None else "success"
+    content: Any = result.content if result.content is not None else text
+    return ToolMessage(
+        content, tool_call_id=call_id, name=result.name, status=status, artifact=result.artifact
+    )
