@@ -40,7 +40,7 @@ _TENANT: Final[Any] = typer.Option(
 )
 
 _SCOPE: Final[Any] = typer.Option(
-    "--scope", help="read, run, approve, run,approve, or admin (all)."
+    "--scope", help="read, run, approve, debug, several as run,approve, or admin (all)."
 )
 
 _NAME: Final[Any] = typer.Option("--name", help="Name of the token in listings.")
