@@ -483,7 +483,7 @@ class Guard:
 
 
 def _is_file(path: str) -> bool:
-    return path == PAGE or (path.startswith(f"{PAGE}/") and not path.startswith(f"{PAGE}/api"))
+    return path == PAGE or (path.startswith(f"{PAGE}/") and not path.startswith(f"{PAGE}/api/"))
 
 
 def _check_page(headers: Headers, scope: Scope) -> None:

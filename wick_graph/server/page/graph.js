@@ -2,14 +2,16 @@
 import { html, useEffect, useState } from "./vendor/preact.js";
 import { ask } from "./api.js";
 
-const LINE = 18;
+const LINE = 16;
+const LETTER = 6; // pixels of a letter, at most
 /** Boxes above which only the outline is shown. */
 const MOST = 400;
 
 /** @param {{box: any, rect: number[], here: boolean}} props */
 function Box({ box, rect, here }) {
   const [x, y, width, height] = rect;
-  const lines = [box.name, ...box.lines];
+  const most = Math.floor((width - 8) / LETTER);
+  const lines = [box.name, ...box.lines].map((line) => (line.length > most ? `${line.slice(0, most - 1)}…` : line));
   const first = y + height / 2 - ((lines.length - 1) * LINE) / 2;
   const errors = box.lines.some((/** @type {string} */ line) => /\d errors?\b/.test(line));
   return html`<g class=${`box ${box.kind}${here ? " here" : ""}${errors ? " errors" : ""}`}>

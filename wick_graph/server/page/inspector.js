@@ -51,7 +51,7 @@ function Why({ thread, seq, go, path }) {
 function Change({ thread, seq, go, node, change }) {
   const [asks, setAsks] = useState(false);
   return html`<li class=${`change ${change.op}`}>
-    <p>
+    <p class="line">
       <b>${{ add: "+ added", remove: "− removed", change: "~ changed" }[/** @type {"add"} */ (change.op)]}</b>
       <code>${change.path}</code>
       ${change.op !== "remove" && html`<button aria-expanded=${asks} onClick=${() => setAsks(!asks)}>Why?</button>`}
@@ -95,7 +95,7 @@ function State(props) {
     </form>
     ${shown(found, (answer) => html`
       ${answer.total !== null && answer.total > 100 &&
-        html`<p class="faint">
+        html`<p class="line faint">
           ${answer.offset + 1} to ${Math.min(answer.offset + 100, answer.total)} of ${counted(answer.total, "item")}
           <button disabled=${!offset} onClick=${() => setOffset(Math.max(0, offset - 100))}>Earlier</button>
           <button disabled=${offset + 100 >= answer.total} onClick=${() => setOffset(offset + 100)}>Later</button>
@@ -108,7 +108,7 @@ function State(props) {
 function Part({ thread, go, part }) {
   const verb = { kept: "from", added: "added by", dropped: "dropped by" }[/** @type {"kept"} */ (part.op)];
   return html`<li class=${part.op}>
-    <p>
+    <p class="line">
       <b>${part.part === "setting" ? part.name : part.part}</b>
       <span class="source">${verb ?? part.op} ${part.by}</span>
       ${part.seq !== null && html`<button onClick=${() => go(part.seq)}>Go to ${part.seq}</button>`}
@@ -132,7 +132,7 @@ function Request(props) {
         ${answer.model} · ${answer.purpose} · ${counted(answer.messages, "message")} · moment ${answer.seq} ·
         ${" "}${answer.exact ? "exactly what was sent" : answer.note}
       </p>`)}
-    ${shown(blame, (answer) => html`<p class="faint">
+    ${shown(blame, (answer) => html`<p class="line faint">
         Parts ${answer.offset + 1} to ${answer.offset + answer.parts.length} of ${answer.total}
         <button disabled=${!answer.offset} onClick=${() => setOffset(Math.max(0, answer.offset - PARTS))}>Earlier</button>
         <button disabled=${answer.offset + answer.parts.length >= answer.total}

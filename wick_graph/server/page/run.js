@@ -98,7 +98,7 @@ function Steps({ moments, seq, go }) {
     <div role="rowgroup" style=${{ height: `${last * ROW}px` }}>
       ${rows.map((at) => {
         const row = moments.rows.get(at);
-        const kind = row ? `${row.kind}${row.status === "ok" || row.is_left ? "" : " bad"}` : "";
+        const kind = row ? `k-${row.kind}${row.status === "ok" || row.is_left ? "" : " bad"}` : "";
         return html`<div role="row" key=${at} id=${`m${at}`} aria-rowindex=${at} aria-selected=${at === seq}
           class=${`step ${kind}`} style=${{ top: `${(at - 1) * ROW}px` }} onClick=${() => go(at)}>
           <span role="gridcell" class="faint number">${at}</span>
@@ -220,11 +220,20 @@ export function Run({ thread: id, seq }) {
     history.replaceState(null, "", `#/threads/${thread}/${at}`);
     dispatchEvent(new HashChangeEvent("hashchange"));
   };
-  const move = (/** @type {string} */ verb) =>
-    ask(`/threads/${thread}/moments/${here}/move`, { verb }).then(
-      (stop) => (setSaid(stop.text), stop.seq && go(stop.seq)),
-      (failed) => setSaid(failed.message),
-    );
+  const cursor = useRef(here);
+  cursor.current = here;
+  const moving = useRef(Promise.resolve()); // a second key waits until the first has moved
+  const move = (/** @type {string} */ verb) => {
+    moving.current = moving.current.then(async () => {
+      try {
+        const stop = await ask(`/threads/${thread}/moments/${cursor.current}/move`, { verb });
+        setSaid(stop.text);
+        if (stop.seq) go((cursor.current = stop.seq));
+      } catch (failed) {
+        setSaid(/** @type {Error} */ (failed).message);
+      }
+    });
+  };
   useEffect(() => {
     const stop = new AbortController();
     ask(`/threads/${thread}`, undefined, stop.signal)
