@@ -16,6 +16,7 @@ from wick_graph.cli.graph import hooks
 from wick_graph.cli.run import resume
 from wick_graph.cli.serve import mcp, token_app, tools_app
 from wick_graph.cli.threads import store_app
+from wick_graph.cli.ui import ui
 from wick_graph.errors import WickError
 
 app = typer.Typer(
@@ -49,6 +50,8 @@ app.command("export")(export.export)
 app.add_typer(threads.app, name="threads")
 
 app.command("serve")(serve.serve)
+
+app.command("ui")(ui)
 
 app.command("mcp")(mcp)
 

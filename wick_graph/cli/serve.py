@@ -40,7 +40,7 @@ _TENANT: Final[Any] = typer.Option(
 )
 
 _SCOPE: Final[Any] = typer.Option(
-    "--scope", help="read, run, approve, run,approve, or admin (all)."
+    "--scope", help="read, run, approve, debug, several as run,approve, or admin (all)."
 )
 
 _NAME: Final[Any] = typer.Option("--name", help="Name of the token in listings.")
@@ -186,7 +186,7 @@ def mcp(
         from wick_graph.protocols.mcp import mcp_server
     except ImportError:
         raise ConfigError(missing_extra("wick mcp", "the MCP SDK", "mcp")) from None
-    _take(target)
+    take_served(target)
     with load_trusted(config, model=model, trust=trust) as agents:
         server = mcp_server(agents, _outputs(agents))
         if port is None:
@@ -384,7 +384,7 @@ def serve(
     """
     from wick_graph.errors import ConfigError
 
-    server = _server()
+    server = server_package("wick serve")
     options = server.ServerOptions(
         host=host,
         port=port,
@@ -403,10 +403,10 @@ def serve(
             requests_per_minute=requests_per_minute,
         ),
     )
-    _take(target)
+    take_served(target)
     if target is not None and reload:
         raise ConfigError("--reload reloads a file; restart the server to reload Python")
-    service = _service(server, target, options, config, model, trust=trust)
+    service = served(server, target, options, config, model, trust=trust)
 
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")
@@ -414,7 +414,7 @@ def serve(
     server.process.serve(server.create_app(service), service, ready=ready)
 
 
-def _service(
+def served(
     server: Any, target: str | None, options: Any, config: Path, model: str | None, *, trust: bool
 ) -> Any:
     """Build the service for the agents of the target, else of the file."""
@@ -427,7 +427,7 @@ def _service(
     )
 
 
-def _take(target: str | None) -> None:
+def take_served(target: str | None) -> None:
     """Take agents made in Python.
 
     Raises:
@@ -444,7 +444,7 @@ def _take(target: str | None) -> None:
         raise ConfigError(f"all agents of {source} are served; leave #{one} out")
 
 
-def _server() -> Any:
+def server_package(command: str) -> Any:
     """Return the package of the server, which is optional.
 
     Raises:
@@ -455,7 +455,7 @@ def _server() -> Any:
     try:
         import wick_graph.server.process
     except ModuleNotFoundError as error:
-        raise ConfigError(missing_extra("wick serve", str(error.name), "server")) from None
+        raise ConfigError(missing_extra(command, str(error.name), "server")) from None
     return wick_graph.server
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 from wick_graph.debug.timeline import BranchReader, Timeline, checkpoints_only, shape_of
 from wick_graph.errors import DebugError, ThreadNotFoundError
 from wick_graph.exports.wickrun import open_wickrun
+from wick_graph.journal.entry import RunRecord
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.run_start import about
 from wick_graph.store.saver import SqlSaver
@@ -100,7 +101,7 @@ def _trail(saver: SqlSaver, journal: Journal, branch: int | None) -> tuple[Timel
         )
     lines = BranchReader(journal)
     if lines.runs:
-        return lines.timeline(branch), [*_lost(lines), *_lacking(lines), *journal.problems()]
+        return lines.timeline(branch), [*notes_of(lines.runs), *journal.problems()]
     entries = checkpoints_only(saver, journal.thread_id)
     missing = "recorded without a journal: hooks, prompts and tools are not known"
     made = Timeline(journal.thread_id, 0, entries)
@@ -108,18 +109,17 @@ def _trail(saver: SqlSaver, journal: Journal, branch: int | None) -> tuple[Timel
     return made, [missing]
 
 
-def _lost(lines: BranchReader) -> list[str]:
-    return [
+def notes_of(runs: Sequence[RunRecord]) -> list[str]:
+    """Return what a reader has to know of recorded runs: which are lost, what they lack."""
+    lost = [
         f"run {run.number} is lost: its process ended before it did"
-        for run in lines.runs
+        for run in runs
         if run.status == "lost"
     ]
-
-
-def _lacking(lines: BranchReader) -> list[str]:
-    found = dict.fromkeys(seam for run in lines.runs for seam in run.shape.get("lacks", ()))
+    found = dict.fromkeys(seam for run in runs for seam in run.shape.get("lacks", ()))
     told = "this release of LangGraph does not tell a recording of its"
-    return [f"{told} {', '.join(found)}: callbacks recorded what they can"] if found else []
+    lacks = [f"{told} {', '.join(found)}: callbacks recorded what they can"] if found else []
+    return lost + lacks
 
 
 def other_code(journal: Journal, agent: Any) -> list[str]:

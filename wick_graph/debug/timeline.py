@@ -166,6 +166,18 @@ class Timeline:
         self._seqs.append(entry.seq)
         return len(self.entries) - 1
 
+    def extend(self, journal: Journal) -> bool:
+        """Add what was recorded since; False, and nothing added, if more than that has changed."""
+        last = self._seqs[-1] if self._seqs else 0
+        found = list(journal.moments(after=last))
+        if self.entries and self.entries[-1].phase == "lost":  # a new run replaces such moments
+            return False
+        if any(entry.kind == GAP or entry.branch != self.branch for entry in found):
+            return False
+        for entry in found:
+            self.add(entry)
+        return True
+
     def place(self, seq: int) -> int | None:
         """Return the place of a moment, or None if it is on another branch."""
         at = bisect_left(self._seqs, seq)

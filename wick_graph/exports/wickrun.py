@@ -66,6 +66,8 @@ class Recording:
     manifest: Mapping[str, Any] = field(repr=False)
     saver: SqlSaver = field(repr=False)
     journal: Journal = field(repr=False)
+    url: str = ""
+    """The database with its copy, as long as it is open."""
 
 
 def write_wickrun(journal: Journal, saver: SqlSaver, path: Path, hider: Hider) -> int:
@@ -219,10 +221,16 @@ def open_wickrun(path: str | Path) -> Iterator[Recording]:
         manifest = _unpacked(Path(path), store)
         check_arrived(store)
         tenant = str(manifest.get("tenant") or "local")
-        with SqlSaver.from_url(f"sqlite:///{store}", ttl=None, tenant=tenant) as saver:
+        url = f"sqlite:///{store}"
+        with SqlSaver.from_url(url, ttl=None, tenant=tenant) as saver:
             thread_id = str(manifest["thread"])
-            journal = Journal(saver, thread_id)
-            yield Recording(thread_id=thread_id, manifest=manifest, saver=saver, journal=journal)
+            yield Recording(
+                thread_id=thread_id,
+                manifest=manifest,
+                saver=saver,
+                journal=Journal(saver, thread_id),
+                url=url,
+            )
 
 
 def _unpacked(path: Path, store: Path) -> dict[str, Any]:

@@ -18,14 +18,17 @@ from starlette.responses import JSONResponse
 
 from wick_graph import __version__
 from wick_graph.config.fields import UNION_TAGS
+from wick_graph.debug import protocol
 from wick_graph.errors import WickError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Guard, Traced, needed_by
 from wick_graph.server.protocols import openai
-from wick_graph.server.routes import agents, operations, runs, threads
+from wick_graph.server.recordings import Recordings
+from wick_graph.server.routes import agents, operations, page, runs, threads
 from wick_graph.server.routes.agents import file_router, tool_router
 from wick_graph.server.routes.runs import approval_router
 from wick_graph.server.routes.tenant import tenant_router
+from wick_graph.server.sign_in import SignIns
 from wick_graph.service.options import OPENAI_PATH, Problem, error_body, problem_of
 from wick_graph.service.service import Service
 
@@ -40,7 +43,12 @@ ROUTES: Final = (
     runs.run_router,
     threads.router,
     openai.router,
+    page.router,
+    page.file_router,
 )
+
+_DESCRIBED: Final = (schemas, agents, page, protocol)
+"""Modules with bodies, whose fields have texts below them."""
 
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     400: {"model": schemas.ErrorAnswer, "description": "The request is refused."},
@@ -93,13 +101,15 @@ def create_app(service: Service) -> FastAPI:
         responses=_ERRORS,
     )
     app.state.service = service
+    app.state.sign_ins = sign_ins = SignIns()
+    app.state.recordings = Recordings()
     for router in ROUTES:
         app.include_router(router)
     app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(WickError, _problem)
-    app.add_middleware(Guard, service=service, needs=needed_by(_routes()))
+    app.add_middleware(Guard, service=service, needs=needed_by(_routes()), sign_ins=sign_ins)
     if service.tracer is not None:
         app.add_middleware(Traced, tracer=service.tracer)
     if service.options.allowed_origins:  # browsers send a preflight request without a token
@@ -139,7 +149,7 @@ def _describe(app: FastAPI, service: Service) -> None:
 
 def _explain(models: dict[str, Any]) -> None:
     """Add the text below each field in the source; Pydantic would read it at every start."""
-    sources = (ast.parse(inspect.getsource(module)).body for module in (schemas, agents))
+    sources = (ast.parse(inspect.getsource(module)).body for module in _DESCRIBED)
     for model in chain.from_iterable(sources):
         if isinstance(model, ast.ClassDef):
             fields = models.get(model.name, {}).get("properties", {})

@@ -24,6 +24,7 @@ from starlette.types import Scope as AsgiScope
 from wick_graph.config import LimitsConfig
 from wick_graph.engine.agent import Agent
 from wick_graph.messages.content import json_parts
+from wick_graph.server.sign_in import LINK, SignIns
 from wick_graph.service.options import (
     LOCAL,
     Problem,
@@ -244,7 +245,18 @@ def _too_much(what: str, wait: float) -> Problem:
 
 
 OPEN: Final = frozenset({"/health"})
-"""Paths that need no token."""
+"""Paths that need no token; the page's files need none either."""
+
+PAGE: Final = "/ui"
+"""Path of the page, and the beginning of the paths of its files."""
+
+API: Final = "/ui/api/v1"
+"""Beginning of the paths of the page's API."""
+
+SIGN_IN: Final = f"{API}/sign-in"
+
+SECRET: Final = "x-wick-secret"
+"""The header with a signed-in browser's second secret."""
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
@@ -300,8 +312,9 @@ Needs = Callable[[Scope], tuple[TokenScope, ...] | None]
 class Guard:
     """ASGI middleware that checks every request."""
 
-    def __init__(self, app: ASGIApp, service: Service, needs: Needs) -> None:
+    def __init__(self, app: ASGIApp, service: Service, needs: Needs, sign_ins: SignIns) -> None:
         self._app, self._service, self._needs = app, service, needs
+        self._sign_ins = sign_ins
         self._options: ServerOptions = service.options
         self._budgets = Budgets()
         self._turn = asyncio.Lock()
@@ -352,10 +365,10 @@ class Guard:
         _check_head(headers)
         self._check_host(headers)
         self._check_origin(headers)
-        if scope["path"] in OPEN:
+        if scope["path"] in OPEN or _is_file(scope["path"]):
             await self._app(scope, receive, send)  # no body is read from an unknown caller
             return
-        caller = await self._caller(headers)
+        caller = await self._caller(headers, scope)
         scope["state"]["caller"] = caller
         address, limits = (scope.get("client") or ("",))[0], self._service.file.limits
         each = self._options.limits.requests_per_minute
@@ -393,17 +406,39 @@ class Guard:
         if (origin is not None and not same) or foreign:
             raise Problem(403, "pages of other origins may not use this server")
 
-    async def _caller(self, headers: Headers) -> Caller:
+    async def _caller(self, headers: Headers, scope: Scope) -> Caller:
+        given, is_page = headers.getlist("authorization"), scope["path"].startswith(f"{API}/")
+        if is_page and not given:
+            _check_page(headers, scope)
         if not self._options.auth:
             return Caller(LOCAL, "admin")
-        given = headers.getlist("authorization")
+        if is_page and not given:
+            return await self._signed_in(headers)
         token = given[0].removeprefix("Bearer ") if len(given) == 1 else ""
+        if token.startswith(LINK) and scope["path"] == SIGN_IN:
+            signed = self._sign_ins.redeem(token)
+            if signed is not None:
+                return Caller(signed.tenant, signed.scope, signed.token)
         if token and token != given[0] and len(token) < _TOKEN_LENGTH:
             tokens = self._service.tokens
             info = await self._service.local.saver.streams.run(tokens.check, token)
             if info is not None:
                 return Caller(info.tenant, info.scope, info.id)
         raise Problem(401, "a valid token is needed", headers={"WWW-Authenticate": "Bearer"})
+
+    async def _signed_in(self, headers: Headers) -> Caller:
+        """Return who the browser has signed in as; it ends when the token does."""
+        secret, cookies = headers.get(SECRET, ""), "; ".join(headers.getlist("cookie"))
+        signed = self._sign_ins.find(cookies, secret) if secret else None
+        if signed is None:
+            raise Problem(401, "sign in again")
+        caller = Caller(signed.tenant, signed.scope, signed.token)
+        if caller.token:
+            streams, tokens = self._service.local.saver.streams, self._service.tokens
+            if not await streams.run(tokens.is_valid, caller.token):
+                self._sign_ins.end(cookies)
+                raise Problem(401, "the token has ended; sign in again with another one")
+        return caller
 
     async def _body(self, headers: Headers, caller: Caller, receive: Receive) -> Receive:
         """Read and check the whole body; return a `receive` that replays it."""
@@ -445,6 +480,24 @@ class Guard:
                         return
         except TimeoutError:
             raise Problem(408, "the body came too slowly", headers=CLOSE) from None
+
+
+def _is_file(path: str) -> bool:
+    return path == PAGE or (path.startswith(f"{PAGE}/") and not path.startswith(f"{PAGE}/api/"))
+
+
+def _check_page(headers: Headers, scope: Scope) -> None:
+    """Refuse a request with a browser's own credentials from anywhere but the page itself."""
+    origin = headers.get("origin")
+    writes = scope["method"] not in ("GET", "HEAD")
+    if writes and origin is None:
+        raise Problem(403, "send the Origin of the page with a write")
+    foreign = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+    if foreign or (origin is not None and _place_of(origin) != headers["host"].lower()):
+        raise Problem(403, "pages of other origins may not use this server")
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if writes and kind != "application/json":
+        raise Problem(415, "send JSON, with Content-Type: application/json")
 
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -699,5 +752,7 @@ Runner = Annotated[RequestContext, Depends(_context_for("run"))]
 
 Answerer = Annotated[RequestContext, Depends(_context_for("run", "approve"))]
 """For answers: a question needs `run`, a waiting call needs `approve`."""
+
+Debugging = Annotated[RequestContext, Depends(_context_for("debug"))]
 
 Admin = Annotated[RequestContext, Depends(_context_for("admin"))]

@@ -30,10 +30,10 @@ from wick_graph.store.statements import Now, checked, compiled
 # hash is enough. The id finds the row; the secret is compared in constant time.
 
 
-TokenScope = Literal["read", "run", "approve", "admin"]
+TokenScope = Literal["read", "run", "approve", "debug", "admin"]
 
 SCOPES: Final[tuple[TokenScope, ...]] = get_args(TokenScope)
-"""Each includes `read`, and `admin` includes all; `run` and `approve` are independent."""
+"""Each includes `read`, and `admin` includes all; the others are independent."""
 
 _FORM: Final = re.compile(r"wk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 

@@ -1,0 +1,307 @@
+"""What the debugger's faces for programs say: one typed form for each answer, as JSON.
+
+The page speaks it over HTTP; other faces may speak it over a pipe. `schema` describes all of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.json_schema import models_json_schema
+
+from wick_graph.debug.inspector import When
+from wick_graph.debug.types import Mode, Reason
+from wick_graph.debug.values import Op
+
+MOST: Final = 500
+"""Limit of the items of one answer."""
+
+Verb = Literal[
+    "step",
+    "next",
+    "finish",
+    "nextnode",
+    "turn",
+    "cont",
+    "next_error",
+    "reverse_step",
+    "reverse_next",
+    "reverse_finish",
+    "prevnode",
+    "prevturn",
+    "reverse_cont",
+    "prev_error",
+    "first",
+    "last",
+]
+"""A move over a recording; it executes nothing."""
+
+
+class Answer(BaseModel):
+    """An answer; every value in it is shown: without secrets, and cut to a bounded size."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class MomentRow(Answer):
+    """A moment in a list."""
+
+    seq: int
+    """Its number; moments are ordered by it alone."""
+    run: int
+    branch: int
+    step: int
+    """The visit of a node, from 1; 0 outside of nodes."""
+    depth: int
+    kind: str
+    phase: str
+    name: str
+    hook_phase: str | None
+    node: str | None
+    tool: str | None
+    call_id: str | None
+    status: Literal["ok", "error", "lost"]
+    is_left: bool
+    """Whether the run was left here to be continued."""
+    at_us: int
+    """Microseconds since its run began."""
+    duration_us: int | None
+    error: str | None
+
+
+class MomentPage(Answer):
+    """Moments in order."""
+
+    moments: list[MomentRow]
+    last: int
+    """The number of the thread's last moment."""
+
+
+class RunRow(Answer):
+    """A run of the thread."""
+
+    number: int
+    run_id: str
+    branch: int
+    mode: str
+    status: str
+    stopped_because: str | None
+    agent: str
+    model: str
+    level: str
+    started: str
+    ended: str | None
+    first: int
+    last: int | None
+
+
+class RecordingAnswer(Answer):
+    """A thread's recording."""
+
+    thread_id: str
+    last: int
+    """The number of its last moment, 0 without any."""
+    runs: list[RunRow]
+    notes: list[str]
+    """What a reader has to know: lost runs, other code, a missing journal."""
+
+
+class FrameRow(Answer):
+    """One frame of the stack."""
+
+    depth: int
+    text: str
+    kind: str
+    name: str
+    seq: int
+
+
+class MomentAnswer(Answer):
+    """A moment with all that is recorded of it."""
+
+    moment: MomentRow
+    position: str
+    line: str
+    facts: dict[str, Any]
+    stack: list[FrameRow]
+    """The innermost frame first."""
+    call: dict[str, Any] | None
+    """The tool call that it belongs to."""
+
+
+class RequestAnswer(Answer):
+    """The request of a moment: its own, the last before it, or the next one."""
+
+    seq: int
+    position: str
+    when: When
+    exact: bool
+    note: str
+    model: str
+    purpose: str
+    tools: list[str]
+    settings: Any
+    messages: int
+    """How many messages it has; `blame` lists them."""
+
+
+class PartRow(Answer):
+    """One part of a request, and its source."""
+
+    part: str
+    index: int
+    op: str
+    by: str
+    seq: int | None
+    """The moment at which it was added or dropped."""
+    name: str
+    value: Any
+
+
+class BlameAnswer(Answer):
+    """The parts of a request, in the order in which the model got them."""
+
+    seq: int
+    parts: list[PartRow]
+    offset: int
+    total: int
+
+
+class ChangeRow(Answer):
+    """One difference between two states."""
+
+    path: str
+    op: Op
+    before: Any
+    after: Any
+
+
+class DiffAnswer(Answer):
+    """The differences that a step made, or between two moments."""
+
+    changes: list[ChangeRow]
+
+
+class WriteRow(Answer):
+    """A write of the running superstep that the state does not include yet."""
+
+    channel: str
+    node: str | None
+    seq: int
+    value: Any
+
+
+class WritesAnswer(Answer):
+    """The pending writes at a moment."""
+
+    writes: list[WriteRow]
+
+
+class CauseRow(Answer):
+    """One link of the chain behind a value."""
+
+    position: str
+    seq: int
+    text: str
+    by: str
+
+
+class WhyAnswer(Answer):
+    """The causes of a value, the nearest first."""
+
+    path: str
+    causes: list[CauseRow]
+
+
+class ValueAnswer(Answer):
+    """The state at a moment, or the value at a path in it."""
+
+    path: str
+    value: Any
+    offset: int
+    total: int | None
+    """Number of all items of a list or an object."""
+
+
+class PlannedRow(Answer):
+    """One execution that a fork from a moment would make."""
+
+    step: int
+    node: str
+    kind: Literal["node", "model", "tool"]
+    name: str
+    policy: str
+    recorded: bool
+    side_effects: bool
+    tokens: int | None
+    text: str
+
+
+class PreviewAnswer(Answer):
+    """What a fork from a moment would execute; nothing has been executed."""
+
+    at: int
+    will_execute: list[PlannedRow]
+    total: int
+
+
+class StopAnswer(Answer):
+    """Where a move ended."""
+
+    reason: Reason
+    seq: int | None
+    position: str
+    mode: Mode
+    text: str
+    moved: bool
+    breakpoint: int | None
+
+
+class BreakpointRow(Answer):
+    """A breakpoint of a session."""
+
+    number: int
+    spec: str
+    hits: int
+
+
+class SessionAnswer(Answer):
+    """A session: a cursor over a recording, with breakpoints."""
+
+    session: str
+    thread_id: str
+    seq: int | None
+    position: str
+    mode: Mode
+    breakpoints: list[BreakpointRow]
+
+
+class BlobAnswer(Answer):
+    """A piece of a text that was cut."""
+
+    hash: str
+    offset: int
+    text: str
+    total: int
+    """Characters of the whole text."""
+
+
+class Hit(Answer):
+    """A moment that a search found."""
+
+    seq: int
+    line: str
+
+
+ANSWERS: Final[tuple[type[Answer], ...]] = (
+    *(MomentPage, RecordingAnswer, MomentAnswer, RequestAnswer, BlameAnswer, DiffAnswer),
+    *(WritesAnswer, WhyAnswer, ValueAnswer, PreviewAnswer, StopAnswer, SessionAnswer),
+    *(BlobAnswer, Hit),
+)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of all answers."""
+    _, made = models_json_schema([(one, "serialization") for one in ANSWERS])
+    return made

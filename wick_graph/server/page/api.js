@@ -1,0 +1,112 @@
+// Talks to the server: the secret of this browser, requests, streams.
+import { signal } from "./vendor/preact.js";
+
+const BASE = "api/v1";
+const KEY = "wick-secret";
+const channel = new BroadcastChannel("wick");
+
+/** @typedef {{tenant: string, scopes: string[]}} Who */
+
+/** Who is signed in: undefined while that is not known, null for nobody.
+ * @type {import("./vendor/preact.js").Signal<Who | null | undefined>} */
+export const who = signal(/** @type {Who | null | undefined} */ (undefined));
+
+channel.onmessage = (event) => {
+  const held = sessionStorage.getItem(KEY);
+  if (event.data === "secret?" && held) channel.postMessage({ secret: held });
+};
+
+export class Refused extends Error {
+  /** @param {number} status @param {string} text */
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+/** @param {string} path @param {RequestInit & {token?: string}} [options] */
+async function sent(path, options = {}) {
+  const { token, ...rest } = options;
+  /** @type {Record<string, string>} */
+  const headers = { "X-Wick-Secret": sessionStorage.getItem(KEY) ?? "" };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (rest.method) headers["Content-Type"] = "application/json";
+  const got = await fetch(`${BASE}${path}`, { ...rest, headers, cache: "no-store" });
+  if (got.ok) return got;
+  const said = await got.json().catch(() => ({}));
+  if (got.status === 401 && !token) who.value = null;
+  throw new Refused(got.status, said.error ?? `the server answers ${got.status}`);
+}
+
+/** Ask for JSON.
+ * @param {string} path @param {Record<string, string | number>} [query]
+ * @param {AbortSignal} [stop] @returns {Promise<any>} */
+export async function ask(path, query, stop) {
+  const said = query ? `?${new URLSearchParams(Object.entries(query).map(([k, v]) => [k, `${v}`]))}` : "";
+  return (await sent(path + said, { signal: stop })).json();
+}
+
+/** Send JSON. @param {string} method @param {string} path @param {object} [body]
+ * @returns {Promise<any>} */
+export async function send(method, path, body = {}) {
+  const got = await sent(path, { method, body: JSON.stringify(body) });
+  return got.status === 204 ? null : got.json();
+}
+
+/** Read a stream line by line, until it ends or is stopped.
+ * @param {string} path @param {Record<string, string | number>} query
+ * @param {AbortSignal} stop @param {(line: string) => void} take */
+export async function lines(path, query, stop, take) {
+  const said = new URLSearchParams(Object.entries(query).map(([k, v]) => [k, `${v}`]));
+  const got = await sent(`${path}?${said}`, { signal: stop });
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (got.body).getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + decoder.decode(value, { stream: true })).split("\n");
+    rest = parts.pop() ?? "";
+    parts.filter((line) => line).forEach(take);
+  }
+}
+
+/** Sign in by a token. @param {string} token */
+export async function signIn(token) {
+  const got = await sent("/sign-in", { method: "POST", body: "{}", token });
+  const made = await got.json();
+  sessionStorage.setItem(KEY, made.secret);
+  who.value = { tenant: made.tenant, scopes: made.scopes };
+}
+
+export async function signOut() {
+  await send("DELETE", "/sign-in").catch(() => null);
+  sessionStorage.removeItem(KEY);
+  who.value = null;
+}
+
+/** Find out who is signed in: by a link, by this tab, or by another tab of this browser. */
+export async function begin() {
+  const link = new URLSearchParams(location.hash.slice(1)).get("link");
+  if (link) {
+    const thread = new URLSearchParams(location.hash.slice(1)).get("thread");
+    history.replaceState(null, "", thread ? `#/threads/${encodeURIComponent(thread)}` : "#/");
+    if (await signIn(link).then(() => true, () => false)) return;
+  }
+  if (!sessionStorage.getItem(KEY)) await fromOtherTab();
+  await ask("/me").then((found) => (who.value = found), () => (who.value = null));
+}
+
+function fromOtherTab() {
+  return new Promise((done) => {
+    const own = new BroadcastChannel("wick");
+    const end = () => (own.close(), done(null));
+    own.onmessage = (event) => {
+      if (typeof event.data?.secret !== "string") return;
+      sessionStorage.setItem(KEY, event.data.secret);
+      end();
+    };
+    own.postMessage("secret?");
+    setTimeout(end, 150);
+  });
+}

@@ -1,0 +1,75 @@
+// Shows data of a recording: always as text, never as markup.
+import { html, useState } from "./vendor/preact.js";
+import { ask } from "./api.js";
+
+/** @param {number} count @param {string} word */
+export const counted = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+
+/** @param {number | null} us */
+export function took(us) {
+  if (us === null) return "";
+  return us >= 1e6 ? `${(us / 1e6).toFixed(2)} s` : `${(us / 1e3).toFixed(1)} ms`;
+}
+
+/** A text of which the server has more. @param {{thread: string, cut: any}} props */
+function CutText({ thread, cut }) {
+  const [text, setText] = useState(/** @type {string} */ (cut.$text));
+  const [error, setError] = useState("");
+  const more = () =>
+    ask(`/threads/${thread}/blobs/${cut.$blob}`, { offset: text.length }).then(
+      (piece) => setText(text + piece.text),
+      (failed) => setError(failed.message),
+    );
+  return html`<div>
+    <pre>${text}</pre>
+    <p class="faint">
+      ${text.length.toLocaleString("en")} of ${counted(cut.$chars, "character")}
+      ${text.length < cut.$chars && html` <button onClick=${more}>Show more</button>`} ${error}
+    </p>
+  </div>`;
+}
+
+/** @param {any} value */
+const isMessage = (value) => typeof value?.role === "string" && "content" in value;
+
+/** @param {{thread: string, value: any}} props */
+function Message({ thread, value }) {
+  return html`<div class="message">
+    <b>${value.role}</b> ${value.name}
+    <${Value} thread=${thread} value=${value.content} />
+    ${(value.tool_calls ?? []).map(
+      (/** @type {any} */ call) => html`<div class="call">
+        → <b>${call.name ?? "and"}</b> <${Value} thread=${thread} value=${call.args ?? call} />
+      </div>`,
+    )}
+  </div>`;
+}
+
+/** A value as text, a table or a folded table. @param {{thread: string, value: any, depth?: number}} props */
+export function Value({ thread, value, depth = 0 }) {
+  if (typeof value === "string") return html`<pre>${value === "" ? '""' : value}</pre>`;
+  if (value === null || typeof value !== "object") return html`<pre>${JSON.stringify(value)}</pre>`;
+  if (typeof value.$blob === "string") return html`<${CutText} thread=${thread} cut=${value} />`;
+  if (isMessage(value)) return html`<${Message} thread=${thread} value=${value} />`;
+  const entries = Object.entries(value);
+  if (!entries.length) return html`<pre>${Array.isArray(value) ? "[]" : "{}"}</pre>`;
+  if (typeof value.$more === "number" && entries.length === 1) {
+    return html`<p class="faint">and ${value.$more.toLocaleString("en")} more</p>`;
+  }
+  if (typeof value.$size === "number" && entries.length === 1) {
+    return html`<p class="faint">${counted(value.$size, "item")}; name its path to see them</p>`;
+  }
+  const table = html`<table>
+    <tbody>
+      ${entries.map(
+        ([key, item]) => html`<tr key=${key}>
+          <th scope="row">${key}</th>
+          <td><${Value} thread=${thread} value=${item} depth=${depth + 1} /></td>
+        </tr>`,
+      )}
+    </tbody>
+  </table>`;
+  if (depth < 2) return table;
+  const size = Array.isArray(value) ? counted(entries.length, "item") : counted(entries.length, "field");
+  return html`<details><summary>${size}</summary>${table}</details>`;
+}

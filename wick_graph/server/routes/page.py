@@ -1,0 +1,487 @@
+"""The page: its files, signing in, and its API over the recordings of threads.
+
+Reading needs the scope `read`, a session `debug`. Nothing here executes a step of an agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from importlib.resources import files
+from typing import Annotated, Any, Final, Literal, ParamSpec, TypeVar
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import Field
+from starlette.responses import RedirectResponse, StreamingResponse
+
+from wick_graph.debug import protocol
+from wick_graph.debug.answers import Answers
+from wick_graph.errors import DebugError, StorageError, ThreadBusyError, ThreadNotFoundError
+from wick_graph.picture import overlay_of, picture_of
+from wick_graph.picture.formats import layout_of
+from wick_graph.server import schemas
+from wick_graph.server.guard import API, PAGE, Debugging, Reader, RequestContext
+from wick_graph.server.recordings import Recordings
+from wick_graph.server.routes.threads import Before, Limit
+from wick_graph.server.schemas import thread_answer
+from wick_graph.server.sign_in import LASTS, Signed, SignIns
+from wick_graph.server.sse import EventStream, frame
+from wick_graph.service.options import Problem
+from wick_graph.store.server_rows import SCOPES
+
+# --- The files of the page: they hold no data, and need no token.
+
+
+file_router: Final = APIRouter()
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+"""The page loads its own files and talks to its own origin, and nothing else."""
+
+_KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+
+
+def _files() -> dict[str, tuple[bytes, str]]:
+    """Read the files of the page by their names, each with its media type."""
+    root = files("wick_graph.server").joinpath("page")
+    found = {}
+    for folder in ("", "vendor/"):
+        for one in root.joinpath(folder).iterdir():
+            kind = _KINDS.get(one.name.rpartition(".")[2])
+            if kind is not None:
+                found[folder + one.name] = one.read_bytes(), f"{kind}; charset=utf-8"
+    return found
+
+
+_FILES: Final = _files()
+
+
+@file_router.get(PAGE, include_in_schema=False)
+async def to_page() -> Response:
+    """Lead to the page."""
+    return RedirectResponse(f"{PAGE}/", 308)
+
+
+@file_router.get(f"{PAGE}/", include_in_schema=False)
+@file_router.get(f"{PAGE}/{{name:path}}", include_in_schema=False)
+async def file(name: str = "") -> Response:
+    """Return a file of the page."""
+    found = _FILES.get(name or "index.html")
+    if found is None:
+        raise Problem(404, "not found")
+    headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
+    return Response(found[0], media_type=found[1], headers=headers)
+
+
+# --- Signing in.
+
+
+router: Final = APIRouter(tags=["page"], prefix=API)
+
+
+class SignInAnswer(schemas.Answer):
+    """A browser has signed in."""
+
+    secret: str
+    """The second secret: the page sends it with each request, as `X-Wick-Secret`."""
+    tenant: str
+    """The tenant."""
+    scopes: list[str]
+    """What the token allows."""
+
+
+class WhoAnswer(schemas.Answer):
+    """Who asks."""
+
+    tenant: str
+    """The tenant."""
+    scopes: list[str]
+    """What may be done."""
+
+
+@router.post("/sign-in", response_model=SignInAnswer)
+async def sign_in(context: Reader, request: Request, response: Response) -> Any:
+    """Sign a browser in by a token in `Authorization`; its cookie lasts for 12 hours."""
+    origin = request.headers.get("origin", "")
+    if origin.rpartition("//")[2].lower() != request.headers["host"].lower():
+        raise Problem(403, "sign in from the page itself")
+    caller, sign_ins = context.caller, _sign_ins(request)
+    signed = Signed(caller.tenant, caller.scope, caller.token)
+    cookie, secret = sign_ins.begin(signed)
+    secure = origin.startswith("https://")
+    response.set_cookie(
+        sign_ins.name(secure=secure),
+        cookie,
+        max_age=LASTS,
+        path="/" if secure else API,
+        secure=secure,
+        httponly=True,
+        samesite="strict",
+    )
+    return {"secret": secret, "tenant": caller.tenant, "scopes": _scopes(context)}
+
+
+@router.delete("/sign-in", status_code=204, response_class=Response)
+async def sign_out(context: Reader, request: Request) -> Response:
+    """Sign this browser out."""
+    _sign_ins(request).end("; ".join(request.headers.getlist("cookie")))
+    return Response(status_code=204)
+
+
+@router.get("/me", response_model=WhoAnswer)
+async def who(context: Reader) -> Any:
+    """Say who asks."""
+    return {"tenant": context.caller.tenant, "scopes": _scopes(context)}
+
+
+def _scopes(context: RequestContext) -> list[str]:
+    return [scope for scope in SCOPES if context.caller.allows(scope)]
+
+
+def _sign_ins(request: Request) -> SignIns:
+    found: SignIns = request.app.state.sign_ins
+    return found
+
+
+# --- Threads and their recordings.
+
+
+Seq = Annotated[int, Path(ge=1, le=2**32 - 1, description="The moment's number.")]
+
+Offset = Annotated[int, Query(ge=0, le=2**31, description="Items before the first one.")]
+
+Items = Annotated[int, Query(ge=1, le=protocol.MOST, description="The most to return.")]
+
+StatePath = Annotated[
+    str, Query(max_length=1_000, description="A path, as in `messages[-1].content`.")
+]
+
+_LINES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {"application/x-ndjson": {}}, "description": "Hits, one JSON object a line."}
+}
+
+_EVENTS: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": {}}}}
+
+P = ParamSpec("P")
+
+T = TypeVar("T")
+
+
+@router.get("/threads", response_model=list[schemas.ThreadAnswer])
+async def list_threads(context: Reader, limit: Limit = 50, before: Before = None) -> Any:
+    """List threads, the most recently used first."""
+    found = await context.saver.threads.alist(limit, before)
+    return [thread_answer(info) for info in found]
+
+
+@router.get("/threads/{thread_id}", response_model=schemas.ThreadAnswer)
+async def thread(context: Reader, thread_id: schemas.ThreadIdPath) -> Any:
+    """Describe a thread."""
+    return thread_answer(await context.thread(thread_id))
+
+
+async def _answers(context: RequestContext, request: Request, thread_id: str) -> Answers:
+    """Return the answers about a thread of the caller's tenant.
+
+    Raises:
+        Problem: There is no such thread.
+    """
+    info = await context.thread(thread_id)
+    agents = context.tenant.agents
+    known = info.agent is not None and info.agent in agents
+    agent = await context.agent(info.agent) if known else None
+    state = None if agent is None or agent.spec.guest else agent.spec.state
+    of = _recordings(request).of
+    return await asyncio.to_thread(of, context.tenant.name, context.saver, thread_id, state)
+
+
+async def _asked(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Ask beside the event loop; what is not recorded is not found."""
+    try:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    except (ThreadBusyError, ThreadNotFoundError):
+        raise
+    except (DebugError, StorageError) as error:
+        raise Problem(404, str(error)) from None
+
+
+async def _of_thread(context: Reader, request: Request, thread_id: schemas.ThreadIdPath) -> Answers:
+    return await _answers(context, request, thread_id)
+
+
+Asked = Annotated[Answers, Depends(_of_thread)]
+"""The answers about the thread of a path."""
+
+_THREAD: Final = "/threads/{thread_id}"
+
+_MOMENT: Final = _THREAD + "/moments/{seq}"
+
+
+@router.get(f"{_THREAD}/recording")
+async def recording(context: Reader, asked: Asked) -> protocol.RecordingAnswer:
+    """Describe a thread's recording."""
+    return await _asked(asked.recording)
+
+
+@router.get(f"{_THREAD}/moments")
+async def moments(
+    context: Reader,
+    asked: Asked,
+    after: Annotated[int, Query(ge=0, le=2**32, description="Only later moments.")] = 0,
+    limit: Items = 200,
+) -> protocol.MomentPage:
+    """Return a page of moments; its cost does not grow with the thread."""
+    return await _asked(asked.moments, after, limit)
+
+
+@router.get(_MOMENT)
+async def moment(context: Reader, asked: Asked, seq: Seq) -> protocol.MomentAnswer:
+    """Return a moment with all that is recorded of it."""
+    return await _asked(asked.moment, seq)
+
+
+@router.get(f"{_MOMENT}/request")
+async def request_at(context: Reader, asked: Asked, seq: Seq) -> protocol.RequestAnswer:
+    """Return the request to the model at a moment."""
+    return await _asked(asked.request, seq)
+
+
+@router.get(f"{_MOMENT}/blame")
+async def blame(
+    context: Reader, asked: Asked, seq: Seq, offset: Offset | None = None, limit: Items = 100
+) -> protocol.BlameAnswer:
+    """Return the parts of a request, each with its source; the last ones by default."""
+    return await _asked(asked.blame, seq, offset, limit)
+
+
+@router.get(f"{_MOMENT}/state")
+async def state(
+    context: Reader,
+    asked: Asked,
+    seq: Seq,
+    path: StatePath = "",
+    offset: Offset = 0,
+    limit: Items = 100,
+) -> protocol.ValueAnswer:
+    """Return the state at a moment, or the value at a path in it."""
+    return await _asked(asked.state, seq, path, offset, limit)
+
+
+@router.get(f"{_MOMENT}/diff")
+async def diff(
+    context: Reader,
+    asked: Asked,
+    seq: Seq,
+    to: Annotated[int | None, Query(ge=1, le=2**32, description="The other moment.")] = None,
+) -> protocol.DiffAnswer:
+    """List the changes that a moment's step made, or those up to another moment."""
+    return await _asked(asked.diff, seq, to)
+
+
+@router.get(f"{_MOMENT}/writes")
+async def writes(context: Reader, asked: Asked, seq: Seq) -> protocol.WritesAnswer:
+    """List the writes that the state at a moment does not include yet."""
+    return await _asked(asked.writes, seq)
+
+
+@router.get(f"{_MOMENT}/why")
+async def why(context: Reader, asked: Asked, seq: Seq, path: StatePath) -> protocol.WhyAnswer:
+    """List the causes of a value in the state, the nearest first."""
+    return await _asked(asked.why, seq, path)
+
+
+@router.get(f"{_MOMENT}/preview")
+async def preview(context: Reader, asked: Asked, seq: Seq) -> protocol.PreviewAnswer:
+    """List what a fork from a moment would execute; this executes nothing."""
+    return await _asked(asked.preview, seq)
+
+
+@router.get(f"{_MOMENT}/move")
+async def move(context: Reader, asked: Asked, seq: Seq, verb: protocol.Verb) -> protocol.StopAnswer:
+    """Return where a verb leads from a moment; this executes nothing."""
+    return await _asked(asked.move, seq, verb)
+
+
+@router.get(f"{_THREAD}/blobs/{{name}}")
+async def blob(
+    context: Reader,
+    asked: Asked,
+    name: Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The text's hash.")],
+    offset: Offset = 0,
+) -> protocol.BlobAnswer:
+    """Return 65,536 characters of a text that an answer cut."""
+    return await _asked(asked.blob, name, offset)
+
+
+@router.get(f"{_THREAD}/search", response_class=Response, responses=_LINES)
+async def search(
+    context: Reader,
+    asked: Asked,
+    q: Annotated[str, Query(min_length=1, max_length=200, description="The text.")],
+    after: Annotated[int, Query(ge=0, le=2**32, description="Only later moments.")] = 0,
+) -> Response:
+    """Search a thread's moments; hits come as they are found, until the client leaves."""
+
+    async def lines() -> AsyncIterator[bytes]:
+        found = asked.search(q, after)
+        while (hits := await asyncio.to_thread(next, found, None)) is not None:
+            yield b"".join(hit.model_dump_json().encode() + b"\n" for hit in hits) or b"\n"
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+_LOOK: Final = 0.3
+"""Seconds between two looks for new moments."""
+
+
+@router.get(f"{_THREAD}/events", response_class=Response, responses=_EVENTS)
+async def events(
+    context: Reader,
+    asked: Asked,
+    after: Annotated[int, Query(ge=0, le=2**32, description="Only later moments.")] = 0,
+) -> EventStream:
+    """Follow a thread's moments, of runs in any process, ordered by their numbers alone."""
+
+    async def pieces() -> AsyncIterator[bytes | None]:
+        at = after
+        while await context.is_admitted():
+            page = await asyncio.to_thread(asked.moments, at, protocol.MOST)
+            for row in page.moments:
+                at = row.seq
+                yield frame(at, {"event": "moment", "data": row.model_dump()})
+            yield None
+            if not page.moments:
+                await asyncio.sleep(_LOOK)
+
+    limits = context.options.limits
+    return EventStream(pieces, ping=limits.ping, send_timeout=limits.send)
+
+
+@router.get(f"{_THREAD}/graph")
+async def graph(context: Reader, thread_id: schemas.ThreadIdPath) -> dict[str, Any]:
+    """Return the agent's graph as data, with its layout and the thread laid over it."""
+    agent_id = (await context.thread(thread_id)).agent
+    if agent_id is None or agent_id not in context.tenant.agents:
+        raise Problem(404, "the agent of this thread is not served here")
+    agent = await context.agent(agent_id)
+
+    def drawn() -> dict[str, Any]:
+        built = agent.graph if agent.spec.guest else agent.graph_over(context.saver)
+        picture = picture_of(built).with_run(overlay_of(built, thread_id))
+        made = {**picture.to_dict(), "layout": layout_of(picture)}
+        for node, box in zip(made["nodes"], picture.boxes, strict=True):
+            node["lines"] = picture.lines_of(box)
+        for edge, arrow in zip(made["edges"], picture.arrows, strict=True):
+            edge["text"] = picture.label_of(arrow)
+        made["run"].pop("path")  # it grows with the thread, and the list of moments has it
+        return made
+
+    return await _asked(drawn)
+
+
+# --- Sessions: a cursor with breakpoints, of one user at a time.
+
+
+class SessionForm(schemas.Form):
+    """Open a session."""
+
+
+class MoveForm(schemas.Form):
+    """Move a session's cursor over its recording; this executes nothing."""
+
+    verb: protocol.Verb | Literal["goto"]
+    """The move."""
+    to: Annotated[str, Field(max_length=100)] = ""
+    """The position for `goto`, as in `@12` or `#57`."""
+
+
+class BreakpointForm(schemas.Form):
+    """Set a breakpoint."""
+
+    spec: Annotated[str, Field(max_length=500)]
+    """As in the debugger: `break tool:* if error`."""
+
+
+SessionName = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="The session.")]
+
+_SESSION: Final = "/sessions/{session}"
+
+
+@router.post(f"{_THREAD}/sessions", status_code=201)
+async def begin(
+    context: Debugging,
+    request: Request,
+    thread_id: schemas.ThreadIdPath,
+    form: SessionForm,
+) -> protocol.SessionAnswer:
+    """Open a session over a thread; refused while another is open or a run goes on."""
+    answers = await _answers(context, request, thread_id)
+    if await context.saver.leases.aepoch(thread_id) is not None:
+        raise ThreadBusyError("thread is busy")
+    held = await _asked(_recordings(request).begin, context.tenant.name, thread_id, answers)
+    return await _asked(answers.described, held.name, held.debugger)
+
+
+@router.get(_SESSION)
+async def session(
+    context: Debugging, request: Request, session: SessionName
+) -> protocol.SessionAnswer:
+    """Describe a session; 60 silent seconds end it."""
+    held = _recordings(request).session(context.tenant.name, session)
+    return await _asked(held.answers.described, session, held.debugger)
+
+
+@router.post(f"{_SESSION}/move")
+async def move_session(
+    context: Debugging, request: Request, session: SessionName, form: MoveForm
+) -> protocol.StopAnswer:
+    """Move a session's cursor, up to a breakpoint; this executes nothing."""
+    held = _recordings(request).session(context.tenant.name, session)
+
+    def moved() -> protocol.StopAnswer:
+        debugger = held.debugger
+        stop = debugger.goto(form.to) if form.verb == "goto" else debugger.verb(form.verb)
+        return held.answers.stop(stop)
+
+    return await _asked(moved)
+
+
+@router.post(f"{_SESSION}/breakpoints", status_code=201)
+async def add_breakpoint(
+    context: Debugging, request: Request, session: SessionName, form: BreakpointForm
+) -> protocol.SessionAnswer:
+    """Set a breakpoint in a session."""
+    held = _recordings(request).session(context.tenant.name, session)
+    try:
+        await asyncio.to_thread(held.debugger.add, form.spec)
+    except DebugError as error:
+        raise Problem(400, str(error)) from None
+    return await _asked(held.answers.described, session, held.debugger)
+
+
+@router.delete(f"{_SESSION}/breakpoints/{{number}}")
+async def delete_breakpoint(
+    context: Debugging,
+    request: Request,
+    session: SessionName,
+    number: Annotated[int, Path(ge=1, le=10**6, description="The breakpoint.")],
+) -> protocol.SessionAnswer:
+    """Delete a breakpoint of a session."""
+    held = _recordings(request).session(context.tenant.name, session)
+    await _asked(held.debugger.breakpoints.delete, number)
+    return await _asked(held.answers.described, session, held.debugger)
+
+
+@router.delete(_SESSION, status_code=204, response_class=Response)
+async def end(context: Debugging, request: Request, session: SessionName) -> Response:
+    """Close a session."""
+    await _asked(_recordings(request).end, context.tenant.name, session)
+    return Response(status_code=204)
+
+
+def _recordings(request: Request) -> Recordings:
+    found: Recordings = request.app.state.recordings
+    return found
