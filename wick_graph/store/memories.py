@@ -8,7 +8,6 @@ items. A batch is one transaction: its reads come first, as in LangGraph's own s
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -310,8 +309,8 @@ class SqlStore(BaseStore):
             if isinstance(op, PutOp):
                 plan.puts[_checked_key(op)] = op
             elif isinstance(op, SearchOp | ListNamespacesOp):
-                if min(op.limit, op.offset) < 0:
-                    raise ValueError("limit and offset must be 0 or more")
+                if any(not isinstance(one, int) or one < 0 for one in (op.limit, op.offset)):
+                    raise ValueError("limit and offset must be whole numbers of 0 or more")
             elif not isinstance(op, GetOp):
                 raise ValueError(f"unknown operation {op!r:.80}")
         if self._index is not None:
@@ -381,7 +380,7 @@ def _checked_key(put: PutOp) -> bytes:
     """Return the key of a row to write.
 
     Raises:
-        ValueError: The TTL is invalid, or the value is no mapping.
+        ValueError: The TTL or the index is invalid, or the value is no mapping.
         StorageError: Namespace and key are too long.
     """
     key = _key(put.namespace, str(put.key))
@@ -393,6 +392,11 @@ def _checked_key(put: PutOp) -> bytes:
     ttl: Any = put.ttl
     if ttl is not None and not (isinstance(ttl, int | float) and 0 < ttl < math.inf):
         raise ValueError(f"ttl must be minutes above 0, or None, not {ttl!r:.80}")
+    index: Any = put.index
+    if index not in (None, False) and not (
+        isinstance(index, list | tuple) and all(isinstance(one, str) for one in index)
+    ):
+        raise ValueError(f"index must be a list of fields, False or None, not {index!r:.80}")
     value: Any = put.value
     if value is not None and not isinstance(value, Mapping):
         raise ValueError(f"a value must be a mapping, or None to delete it, not {value!r:.80}")
@@ -440,7 +444,9 @@ class _Reading:
         if op.filter or query is not None:
             page = self._chosen(low, op, query)
         else:
-            page = [(rid, None) for rid in self._ids(low, op.limit, op.offset)]
+            page = [
+                (rid, None) for rid in self._ids(low, min(op.limit, _ALL), min(op.offset, _ALL))
+            ]
         rows = {row[0]: row for some in _parts(page) for row in self._of([rid for rid, _ in some])}
         return [
             SearchItem(**self._read(rows[rid], touch=op.refresh_ttl), score=score)
@@ -551,16 +557,6 @@ def _matches(condition: MatchCondition, namespace: tuple[str, ...]) -> bool:
 # --- Filters, as LangGraph's store in memory has them; none becomes a part of a statement.
 
 
-_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "$gt": lambda one, other: float(one) > float(other),
-    "$gte": lambda one, other: float(one) >= float(other),
-    "$lt": lambda one, other: float(one) < float(other),
-    "$lte": lambda one, other: float(one) <= float(other),
-    "$eq": operator.eq,
-    "$ne": operator.ne,
-}
-
-
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Return whether a value has all that a filter wants; what is no number is in no order.
 
@@ -579,7 +575,24 @@ def _fits(value: Any, wanted: Any) -> bool:
         if not isinstance(value, list | tuple) or len(value) != len(wanted):
             return False
         return all(_fits(one, other) for one, other in zip(value, wanted, strict=True))
-    return bool(value == wanted)
+    return _is_same(value, wanted)
+
+
+def _is_same(value: Any, wanted: Any) -> bool:
+    try:
+        return bool(value == wanted)
+    except (TypeError, ValueError):  # of numpy's arrays
+        return False
+
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "$gt": lambda one, other: float(one) > float(other),
+    "$gte": lambda one, other: float(one) >= float(other),
+    "$lt": lambda one, other: float(one) < float(other),
+    "$lte": lambda one, other: float(one) <= float(other),
+    "$eq": _is_same,
+    "$ne": lambda one, other: not _is_same(one, other),
+}
 
 
 def _compare(value: Any, name: str, other: Any) -> bool:

@@ -85,7 +85,7 @@ class VectorIndex:
         paths = self._paths if op.index is None else _paths(op.index)
         try:
             return [text for path in paths for text in get_text_at_path(op.value, path)]
-        except TypeError as error:
+        except (RecursionError, TypeError, ValueError) as error:
             raise StorageError(
                 f"the item {op.key!r:.80} has no JSON to embed ({error}); name the fields with "
                 "texts, or pass index=False"
