@@ -478,7 +478,8 @@ def test_an_encrypted_store_seals_values_and_vectors(url: str, outside: Outside)
     plain = SqlStore.from_url("sqlite://", index=INDEX)._index
     assert plain is not None
     sealed = bytes(outside.run("SELECT vectors FROM memories ORDER BY rid")[0][0])
-    assert (plain.packed(embedded(["a pigeon flies"])) or b"")[:16] not in sealed
+    made = plain.packed([*plain.embed(["a pigeon flies"], [])[0].values()])
+    assert made[:16] not in sealed
     with SqlSaver.from_url(url, keys=KEYS) as saver:
         assert rotate(saver) == 5  # with the row of the store itself
         assert rotate(saver) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import tempfile
 from pathlib import Path
@@ -17,7 +18,15 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from langgraph.store.base import GetOp, Item, PutOp
+from langgraph.store.base import (
+    NOT_PROVIDED,
+    GetOp,
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+    TTLConfig,
+)
 from langgraph.store.memory import InMemoryStore
 
 from tests.store.encrypted import KEYS
@@ -40,10 +49,15 @@ NESTED = st.one_of(
     st.lists(st.sampled_from([0, 1]), max_size=3),
     st.dictionaries(st.sampled_from("xy"), st.sampled_from([0, 1, [1]])),
 )
+TEXTS = st.text("abcd", max_size=3)
 VALUES = st.fixed_dictionaries(
-    {"n": st.integers(-3, 3) | st.just(1.5), "text": st.text("abcd", max_size=3)},
-    optional={"any": NESTED, "x": SCALARS},
+    {"n": st.integers(-3, 3) | st.just(1.5), "text": TEXTS},
+    optional={"any": NESTED, "x": SCALARS, "more": st.lists(TEXTS, max_size=3)},
 )
+INDEXED: st.SearchStrategy[Any] = st.sampled_from(
+    [None, False, [], ["more[*]"], ["text", "more[*]"], ["more[0]", "n"]]
+)
+"""Fields of one item that are embedded; None for those of the store."""
 NUMBERS = st.sampled_from(["$gt", "$gte", "$lt", "$lte"])
 SAME = st.sampled_from(["$eq", "$ne"])
 FILTERS = st.fixed_dictionaries(
@@ -56,6 +70,30 @@ FILTERS = st.fixed_dictionaries(
     },
 )
 PAGES = st.integers(0, 4)
+WHOLE: Any = {"limit": st.just(1_000), "offset": st.just(0)}
+READS: st.SearchStrategy[Any] = st.one_of(
+    st.builds(GetOp, SPACES, NAMES, st.just(False)),
+    st.builds(
+        SearchOp,
+        PREFIXES,
+        filter=FILTERS,
+        query=st.sampled_from([None, "ab"]),
+        refresh_ttl=st.just(False),
+        **WHOLE,
+    ),
+    st.builds(
+        ListNamespacesOp,
+        st.sampled_from(
+            [
+                None,
+                (MatchCondition("prefix", ("a", "*")),),
+                (MatchCondition("prefix", ("*",)), MatchCondition("suffix", ("b",))),
+            ]
+        ),
+        max_depth=st.none() | st.integers(1, 2),
+        **WHOLE,
+    ),
+)
 
 
 def told(items: Any) -> list[Any]:
@@ -63,39 +101,85 @@ def told(items: Any) -> list[Any]:
 
 
 class Machine(RuleBasedStateMachine):
+    """The store, LangGraph's in memory beside it, and another tenant that uses the same names."""
+
     keys: Keys | None = None
 
     def new_url(self) -> str:
         return f"sqlite:///{Path(self.folder.name) / 'store.db'}"
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(minutes=st.sampled_from([None, 5]), refresh=st.booleans())
+    def begin(self, minutes: float | None, refresh: bool) -> None:
+        self.ttl: TTLConfig = {"default_ttl": minutes, "refresh_on_read": refresh}
         self.folder = tempfile.TemporaryDirectory()
         self.url, self.clock, self.texts = self.new_url(), Clock(), 0
         self.model = InMemoryStore(index=INDEX)
         self.ends: dict[Any, tuple[float, float]] = {}
         """Of items with a TTL: when they expire, and their minutes."""
-        self.other = SqlStore.from_url(self.url, tenant="other", keys=self.keys)
-        self.other.put(("a",), "k", {"text": "of another tenant"})
+        self.others: dict[Any, Any] = {}
+        """The items of the other tenant."""
         self.open()
 
     def open(self) -> None:
-        self.store = SqlStore.from_url(self.url, index=INDEX, synchronous="NORMAL", keys=self.keys)
-        self.store._core.clock = self.clock
+        more: Any = {"index": INDEX, "synchronous": "NORMAL", "keys": self.keys}
+        self.store = SqlStore.from_url(self.url, ttl=self.ttl, **more)
+        self.other = SqlStore.from_url(self.url, tenant="other", **more)
+        self.store._core.clock = self.other._core.clock = self.clock
+
+    def close(self) -> None:
+        self.store.close()
+        self.other.close()
 
     def new(self, value: dict[str, Any]) -> dict[str, Any]:
         """Make each text another one: the store in memory cannot embed one twice in a batch."""
         self.texts += 1
-        return {**value, "text": f"{value['text']}{self.texts}"}
+        made = {**value, "text": f"{value['text']}{self.texts}"}
+        if "more" in value:
+            made["more"] = [f"{text}{self.texts}.{at}" for at, text in enumerate(value["more"])]
+        return made
 
-    @rule(space=SPACES, name=NAMES, value=VALUES, ttl=st.sampled_from([None, 1, 10]))
-    def put(self, space: Any, name: str, value: dict[str, Any], ttl: float | None) -> None:
+    def without_vectors(self, space: Any, name: str) -> None:
+        """Forget what the store in memory keeps of an item that is put again: other vectors."""
+        self.model._vectors[space].pop(name, None)
+
+    @rule(
+        space=SPACES,
+        name=NAMES,
+        value=VALUES,
+        ttl=st.sampled_from([None, 1, 10, NOT_PROVIDED]),
+        index=INDEXED,
+    )
+    def put(self, space: Any, name: str, value: dict[str, Any], ttl: Any, index: Any) -> None:
         made = self.new(value)
-        self.store.put(space, name, made, ttl=ttl)
-        self.model.put(space, name, made)
+        self.store.put(space, name, made, ttl=ttl, index=index)
+        self.without_vectors(space, name)
+        self.model.put(space, name, made, index=index)
         self.ends.pop((space, name), None)
+        if ttl is NOT_PROVIDED:
+            ttl = self.ttl["default_ttl"]
         if ttl is not None:
             self.ends[space, name] = self.clock() + ttl * 60, ttl
+
+    @rule(space=SPACES, name=NAMES, value=st.none() | VALUES, sync=st.booleans())
+    def another_tenant_writes(self, space: Any, name: str, value: Any, sync: bool) -> None:
+        put = PutOp(space, name, value)
+        if sync:
+            self.other.batch([put])
+        else:
+            asyncio.run(self.other.abatch([put]))
+        self.others.pop((space, name), None)
+        if value is not None:
+            self.others[space, name] = value
+
+    @rule(space=SPACES, name=NAMES, query=st.sampled_from([None, "ab"]))
+    def another_tenant_reads(self, space: Any, name: str, query: str | None) -> None:
+        """Find its own items, and let the TTL of no other begin again."""
+        item = self.other.get(space, name)
+        assert (item and item.value) == self.others.get((space, name))
+        found = self.other.search((), query=query, limit=1_000)
+        assert {(one.namespace, one.key): one.value for one in found} == self.others
+        spaces = {space for space, _ in self.others}
+        assert self.other.list_namespaces(limit=1_000) == sorted(spaces)
 
     @rule(space=SPACES, name=NAMES)
     def delete(self, space: Any, name: str) -> None:
@@ -104,28 +188,62 @@ class Machine(RuleBasedStateMachine):
         self.ends.pop((space, name), None)
 
     @rule(
-        puts=st.lists(st.tuples(SPACES, NAMES, st.none() | VALUES), max_size=4),
-        gets=st.lists(st.tuples(SPACES, NAMES), max_size=3),
+        puts=st.lists(st.tuples(SPACES, NAMES, st.none() | VALUES, INDEXED), max_size=5),
+        reads=st.lists(READS, max_size=4),
+        sync=st.booleans(),
+        data=st.data(),
     )
-    def batch(self, puts: Any, gets: Any) -> None:
-        ops: list[Any] = [GetOp(one[0], one[1], refresh_ttl=False) for one in gets]
-        for space, name, value in puts:
-            ops.append(PutOp(space, name, None if value is None else self.new(value)))
-            self.ends.pop((space, name), None)
-        ops += [GetOp(one[0], one[1], refresh_ttl=False) for one in gets]
-        ours, theirs = self.store.batch(ops), self.model.batch(ops)
-        for one, other in zip(ours, theirs, strict=True):
-            assert (one is None) == (other is None)
-            if isinstance(one, Item):
-                assert told([one]) == told([other])
+    def batch(self, puts: Any, reads: Any, sync: bool, data: Any) -> None:
+        """Mix writes, often of the same item, with reads: these come first, the last write counts.
 
-    @rule(space=SPACES, name=NAMES)
-    def read(self, space: Any, name: str) -> None:
-        one, other = self.store.get(space, name), self.model.get(space, name)
+        The order of the operations is any.
+        """
+        ops: list[Any] = [
+            PutOp(space, name, value and self.new(value), index)
+            for space, name, value, index in puts
+        ]
+        ops = data.draw(st.permutations([*ops, *reads]))
+        ours = self.store.batch(ops) if sync else asyncio.run(self.store.abatch(ops))
+        listed = self.held()
+        for op in ops:
+            if isinstance(op, PutOp):
+                self.ends.pop((op.namespace, op.key), None)
+        theirs = self.model.batch([op for op in ops if not isinstance(op, PutOp)])
+        for op, one in zip(ops, ours, strict=True):
+            if isinstance(op, PutOp):
+                assert one is None
+            elif isinstance(op, ListNamespacesOp):
+                theirs.pop(0)
+                assert one == listed.batch([op])[0]
+            elif isinstance(op, GetOp):
+                assert told([one] if one else []) == told([one for one in theirs[:1] if one])
+                theirs.pop(0)
+            else:
+                assert sorted(map(repr, scored(one))) == sorted(map(repr, scored(theirs.pop(0))))
+        last = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
+        for op in last.values():
+            self.without_vectors(op.namespace, op.key)
+        self.model.batch([*last.values()])
+
+    def refreshed(self, *places: Any) -> None:
+        """Note that the TTL of items begins again."""
+        for at in places:
+            if at in self.ends:
+                self.ends[at] = self.clock() + self.ends[at][1] * 60, self.ends[at][1]
+
+    @rule(space=SPACES, name=NAMES, refresh=st.none() | st.booleans())
+    def read(self, space: Any, name: str, refresh: bool | None) -> None:
+        one, other = self.store.get(space, name, refresh_ttl=refresh), self.model.get(space, name)
         assert told([one] if one else []) == told([other] if other else [])
-        if (space, name) in self.ends:
-            ttl = self.ends[space, name][1]
-            self.ends[space, name] = self.clock() + ttl * 60, ttl
+        if self.ttl["refresh_on_read"] if refresh is None else refresh:
+            self.refreshed((space, name))
+
+    @rule(prefix=PREFIXES, wanted=FILTERS, limit=PAGES, query=st.sampled_from([None, "ab"]))
+    def search_and_refresh(self, prefix: Any, wanted: Any, limit: int, query: Any) -> None:
+        """The TTL of what is found begins again, and of nothing else that was looked at."""
+        every: Any = {"filter": wanted, "limit": limit, "query": query}
+        found = self.store.search(prefix, **every, refresh_ttl=True)
+        self.refreshed(*((one.namespace, one.key) for one in found))
 
     @rule(minutes=st.sampled_from([1, 5, 30]))
     def wait(self, minutes: float) -> None:
@@ -165,7 +283,7 @@ class Machine(RuleBasedStateMachine):
         if self.ends:
             place, (end, _) = [*self.ends.items()][at % len(self.ends)]
             self.wait((end - self.clock()) / 60 + 1)
-            self.put(*place, value, None)
+            self.put(*place, value, None, None)
 
     def found(self, prefix: Any, wanted: dict[str, Any]) -> list[Any]:
         """Return what both find below a prefix."""
@@ -187,28 +305,36 @@ class Machine(RuleBasedStateMachine):
         assert scores == sorted(scores, reverse=True)
         assert scored(ours) == scored(theirs)
 
-    @rule(prefix=PREFIXES, suffix=PREFIXES, depth=st.none() | st.integers(1, 3), offset=PAGES)
-    def list_namespaces(self, prefix: Any, suffix: Any, depth: int | None, offset: int) -> None:
-        held = InMemoryStore()  # the model keeps the names of empty namespaces
+    @rule(
+        prefix=PREFIXES,
+        suffix=PREFIXES,
+        depth=st.none() | st.integers(1, 3),
+        limit=st.integers(0, 4) | st.just(1_000),
+        offset=PAGES,
+    )
+    def list_namespaces(self, prefix: Any, suffix: Any, **more: Any) -> None:
+        asked: Any = {"prefix": prefix, "suffix": suffix, "max_depth": more.pop("depth"), **more}
+        assert self.store.list_namespaces(**asked) == self.held().list_namespaces(**asked)
+
+    def held(self) -> InMemoryStore:
+        """Return the model without the names of empty namespaces, which it keeps."""
+        held = InMemoryStore()
         for item in self.model.search((), limit=1_000):
             held.put(item.namespace, item.key, item.value)
-        asked: Any = {"prefix": prefix, "suffix": suffix, "max_depth": depth, "offset": offset}
-        assert self.store.list_namespaces(**asked) == held.list_namespaces(**asked)
+        return held
 
-    @rule(how=st.sampled_from(["open", "sweep"]))
+    @rule(how=st.sampled_from(["open", "sweep", "another tenant sweeps"]))
     def maintain(self, how: str) -> None:
-        if how == "sweep":
-            self.store.sweep()
-        else:
-            self.store.close()
+        if how == "open":
+            self.close()
             self.open()
+        else:
+            (self.store if how == "sweep" else self.other).sweep()
 
     def teardown(self) -> None:
         if not hasattr(self, "store"):
             return
-        assert told(self.other.search(())) == [(("a",), "k", {"text": "of another tenant"})]
-        self.other.close()
-        self.store.close()
+        self.close()
         with SqlSaver.from_url(self.url, keys=self.keys) as saver:
             assert verify(saver).is_whole
         self.folder.cleanup()

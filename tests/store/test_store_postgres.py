@@ -531,7 +531,12 @@ def test_a_setting_sets_the_clock_of_every_process(url: str) -> None:
 
 # --- schema 1 -------------------------------------------------------------------------------------
 
+BACK_TO_SCHEMA_5 = (
+    "ALTER TABLE memories DROP COLUMN dims, DROP COLUMN floats",
+    "UPDATE wick_meta SET version = 5",
+)
 BACK_TO_SCHEMA_4 = (
+    *BACK_TO_SCHEMA_5,
     *("DROP INDEX threads_recent", "DROP INDEX threads_expiry"),
     "CREATE INDEX threads_expiry ON threads (expires_at)",
     "UPDATE wick_meta SET version = 4",

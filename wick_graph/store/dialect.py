@@ -22,6 +22,10 @@ ThreadRow = tuple[Any, ...]
 grows with each transaction that writes to the thread."""
 
 
+class Floats(bytes):
+    """A `real[]` as PostgreSQL sends and takes it; psycopg's own form of one costs 2 ms."""
+
+
 _SQLITE: Final = sqlite.dialect(paramstyle="qmark")
 
 

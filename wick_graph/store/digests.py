@@ -405,6 +405,16 @@ def to_schema_5(db: Database) -> None:
     db.execute("CREATE INDEX threads_recent ON threads (tenant, last_access, id)")
 
 
+def to_schema_6(db: Database) -> None:
+    """Add PostgreSQL's columns of vectors; those that are stored stay as they are, and are scanned.
+
+    In SQLite nothing changes.
+    """
+    if not isinstance(db, sqlite3.Connection):
+        db.execute("ALTER TABLE memories ADD COLUMN dims integer, ADD COLUMN floats real[]")
+        db.execute("ALTER TABLE memories ALTER COLUMN floats SET STORAGE EXTERNAL")
+
+
 def _add_checksums(db: Database, table: str, columns: Sequence[str]) -> None:
     key = "thread" if table == "leases" else "id" if table == "threads" else "rid"
     found = db.execute(f"SELECT {key}, {', '.join(columns)} FROM {table}").fetchall()
@@ -454,7 +464,9 @@ def _rows(db: Database, table: str, columns: Sequence[str]) -> Iterable[Any]:
 
 Migration = Callable[[Database], None]
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (to_schema_2, to_schema_3, to_schema_4, to_schema_5)
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    *(to_schema_2, to_schema_3, to_schema_4, to_schema_5, to_schema_6),
+)
 """The step at index 0 leads from schema 1 to schema 2, and so on; never change a released step."""
 
 

@@ -8,8 +8,8 @@ items. A batch is one transaction: its reads come first, as in LangGraph's own s
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -30,10 +30,24 @@ from langgraph.store.base import (
     TTLConfig,
     validate_op_namespace,
 )
-from sqlalchemy import bindparam, delete, or_, select, update
+from sqlalchemy import (
+    ARRAY,
+    REAL,
+    Column,
+    Integer,
+    MetaData,
+    Table,
+    bindparam,
+    delete,
+    null,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from wick_graph.errors import StorageError
+from wick_graph.store import vectors
 from wick_graph.store.allowlist import AllowList
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection
@@ -115,7 +129,9 @@ _BETWEEN: Final = ("t", "low", "high", "first", "last")
 
 _ROWS: Final = Prepared(lambda: select(*_COLUMNS).where(*_between), *_BETWEEN)
 
-_VECTORS: Final = Prepared(lambda: select(_m.rid, _m.key, _m.vectors).where(*_between), *_BETWEEN)
+_VECTORS: Final = Prepared(
+    lambda: select(_m.rid, _m.key, _m.vectors, null()).where(*_between), *_BETWEEN
+)
 
 _KEYS: Final = Prepared(
     lambda: select(_m.key).where(*_range, _live).order_by(_m.key), *("t", "low", "high", "n")
@@ -143,15 +159,21 @@ _TOUCH: Final = Prepared(
 _PUT_ORDER: Final = (*("tenant", "key", "created", "updated", "ttl", "expires", "body", "vectors"),)
 
 
-def _put() -> Prepared:
-    values = checked(memories, {name: _b(name) for name in _PUT_ORDER}, new=True)
-    made = upsert(memories).values(**values)
-    new = {name: made.excluded[name] for name in _PUT_ORDER[3:]}
-    made = made.on_conflict_do_update(index_elements=["tenant", "key"], set_=checked(memories, new))
-    return Prepared(lambda: made, *_PUT_ORDER)
+def _put(table: Table, order: Sequence[str]) -> Prepared:
+    values = checked(table, {name: _b(name) for name in order}, new=True)
+    made = upsert(table).values(**values)
+    new = {name: made.excluded[name] for name in order[3:]}
+    made = made.on_conflict_do_update(index_elements=["tenant", "key"], set_=checked(table, new))
+    return Prepared(lambda: made, *order)
 
 
-_PUT: Final = _put()
+_PUT: Final = _put(memories, _PUT_ORDER)
+
+_postgres: Final = memories.to_metadata(MetaData())
+_postgres.append_column(Column("dims", Integer))
+_postgres.append_column(Column("floats", ARRAY(REAL)))
+
+_PUT_POSTGRES: Final = _put(_postgres, (*_PUT_ORDER, "dims", "floats"))
 
 
 @dataclass(slots=True)
@@ -188,6 +210,9 @@ class SqlStore(BaseStore):
     ) -> None:
         self._core, self._codec, self._index, self._owns = core, codec, index, owns
         self.ttl_config = ttl
+        if index is not None and core.dialect.locks and not core.dialect.reads_only:
+            with core.idle() as db, suppress(*core.dialect.errors):
+                db.execute(vectors.ADD)
 
     @classmethod
     def from_url(
@@ -284,8 +309,8 @@ class SqlStore(BaseStore):
             if isinstance(op, PutOp):
                 plan.puts[_checked_key(op)] = op
             elif isinstance(op, SearchOp | ListNamespacesOp):
-                if min(op.limit, op.offset) < 0:
-                    raise ValueError("limit and offset must be 0 or more")
+                if any(not isinstance(one, int) or one < 0 for one in (op.limit, op.offset)):
+                    raise ValueError("limit and offset must be whole numbers of 0 or more")
             elif not isinstance(op, GetOp):
                 raise ValueError(f"unknown operation {op!r:.80}")
         if self._index is not None:
@@ -318,7 +343,8 @@ class SqlStore(BaseStore):
         new = [row for row in rows if len(row) > 2]
         expired = [(*row[:2], row[3]) for row in new]
         gone = [row for row in rows if len(row) == 2]
-        writes = ((_TOUCH, touched), (_DELETE, gone), (_DELETE_EXPIRED, expired), (_PUT, new))
+        put = _PUT_POSTGRES if self._core.dialect.locks else _PUT
+        writes = ((_TOUCH, touched), (_DELETE, gone), (_DELETE_EXPIRED, expired), (put, new))
         for text, values in writes:
             if values:
                 db.executemany(text, values)
@@ -337,22 +363,24 @@ class SqlStore(BaseStore):
             return (tenant, key)
         close = self._core.sealing.close
         body = close(self._codec.pack(dict(put.value)), tenant, key, memories.name)
-        vectors = None
-        if self._index is not None:
-            texts, known = self._index.texts(put), plan.vectors[0]
-            vectors = self._index.packed([known[text] for text in texts])
-        if vectors is not None:
-            vectors = close(vectors, tenant, key, "vectors")
         ttl = None if put.ttl is None else put.ttl * _MINUTE
-        expires = None if ttl is None else now + ttl
-        return (tenant, key, now, now, ttl, expires, body, vectors)
+        row = (tenant, key, now, now, ttl, None if ttl is None else now + ttl, body)
+        index, locks = self._index, self._core.dialect.locks
+        known = [] if index is None else [plan.vectors[0][text] for text in index.texts(put)]
+        if index is None or not known:
+            return (*row, *((None, None, None) if locks else (None,)))
+        packed = close(index.packed(known), tenant, key, "vectors")
+        if not locks:
+            return (*row, packed)
+        is_plain = self._core.sealing.keys is None
+        return (*row, packed, *((index.dims, index.floats(known)) if is_plain else (None, None)))
 
 
 def _checked_key(put: PutOp) -> bytes:
     """Return the key of a row to write.
 
     Raises:
-        ValueError: The TTL is invalid, or the value is no mapping.
+        ValueError: The TTL or the index is invalid, or the value is no mapping.
         StorageError: Namespace and key are too long.
     """
     key = _key(put.namespace, str(put.key))
@@ -364,6 +392,11 @@ def _checked_key(put: PutOp) -> bytes:
     ttl: Any = put.ttl
     if ttl is not None and not (isinstance(ttl, int | float) and 0 < ttl < math.inf):
         raise ValueError(f"ttl must be minutes above 0, or None, not {ttl!r:.80}")
+    index: Any = put.index
+    if index not in (None, False) and not (
+        isinstance(index, list | tuple) and all(isinstance(one, str) for one in index)
+    ):
+        raise ValueError(f"index must be a list of fields, False or None, not {index!r:.80}")
     value: Any = put.value
     if value is not None and not isinstance(value, Mapping):
         raise ValueError(f"a value must be a mapping, or None to delete it, not {value!r:.80}")
@@ -388,6 +421,7 @@ class _Reading:
     ) -> None:
         self._core, self._codec, self._index, self._db = core, codec, index, db
         self._queries = queries
+        self._near = self._statement()
         self._now = core.now()
         self.touched: list[tuple[Any, ...]] = []
 
@@ -410,16 +444,16 @@ class _Reading:
         if op.filter or query is not None:
             page = self._chosen(low, op, query)
         else:
-            page = [(rid, None) for rid in self._ids(low, op.limit, op.offset)]
+            page = [
+                (rid, None) for rid in self._ids(low, min(op.limit, _ALL), min(op.offset, _ALL))
+            ]
         rows = {row[0]: row for some in _parts(page) for row in self._of([rid for rid, _ in some])}
         return [
             SearchItem(**self._read(rows[rid], touch=op.refresh_ttl), score=score)
             for rid, score in page
         ]
 
-    def _chosen(
-        self, low: bytes, op: SearchOp, query: Sequence[float] | None
-    ) -> list[tuple[int, float | None]]:
+    def _chosen(self, low: bytes, op: SearchOp, query: Any) -> list[tuple[int, float | None]]:
         """Look through the items below a namespace; return those of a page, the nearest first."""
         found: list[tuple[int, float | None]] = []
         end = op.offset + op.limit
@@ -434,20 +468,31 @@ class _Reading:
             found.sort(key=lambda one: math.inf if one[1] is None else -one[1])
         return found[op.offset : end]
 
-    def _scores(
-        self, low: bytes, ids: Sequence[int], query: Sequence[float] | None
-    ) -> Sequence[float | None]:
+    def _scores(self, low: bytes, ids: Sequence[int], query: Any) -> Sequence[float | None]:
         if query is None or self._index is None or not ids:
             return [None] * len(ids)
         open_, tenant = self._core.sealing.open, self._core.tenant
-        rows = self._rows(_VECTORS, low, ids)
-        stored = [data and open_(data, tenant, key, "vectors") for _, key, data in rows]
-        return self._index.scores(query, stored)
+        if self._near is None:
+            rows = self._rows(_VECTORS, low, ids)
+        else:
+            rows = self._rows(self._near, low, ids, self._index.floats([query]))
+        stored = [data and open_(data, tenant, key, "vectors") for _, key, data, _ in rows]
+        scanned = self._index.scores(query, stored)
+        return [near if one is None else one for one, (*_, near) in zip(scanned, rows, strict=True)]
 
-    def _rows(self, text: Prepared, low: bytes, ids: Sequence[int]) -> list[Any]:
+    def _statement(self) -> str | None:
+        """Return the statement that computes scores with pgvector; None if numpy does."""
+        if self._index is None or not self._queries or not self._core.dialect.locks:
+            return None
+        if self._core.sealing.keys is not None:
+            return None
+        found = self._db.execute(vectors.FIND).fetchone()
+        return None if found is None else self._index.near(found[0])
+
+    def _rows(self, text: Prepared | str, low: bytes, ids: Sequence[int], *first: Any) -> list[Any]:
         """Return rows below a namespace by their numbers, which ascend."""
         wanted = frozenset(ids)
-        values = (self._core.tenant, low, low + _AFTER, ids[0], ids[-1])
+        values = (*first, self._core.tenant, low, low + _AFTER, ids[0], ids[-1])
         rows = self._db.execute(text, values).fetchall()
         return sorted((row for row in rows if row[0] in wanted), key=lambda row: row[0])
 
@@ -512,16 +557,6 @@ def _matches(condition: MatchCondition, namespace: tuple[str, ...]) -> bool:
 # --- Filters, as LangGraph's store in memory has them; none becomes a part of a statement.
 
 
-_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "$gt": lambda one, other: float(one) > float(other),
-    "$gte": lambda one, other: float(one) >= float(other),
-    "$lt": lambda one, other: float(one) < float(other),
-    "$lte": lambda one, other: float(one) <= float(other),
-    "$eq": operator.eq,
-    "$ne": operator.ne,
-}
-
-
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Return whether a value has all that a filter wants; what is no number is in no order.
 
@@ -540,7 +575,24 @@ def _fits(value: Any, wanted: Any) -> bool:
         if not isinstance(value, list | tuple) or len(value) != len(wanted):
             return False
         return all(_fits(one, other) for one, other in zip(value, wanted, strict=True))
-    return bool(value == wanted)
+    return _is_same(value, wanted)
+
+
+def _is_same(value: Any, wanted: Any) -> bool:
+    try:
+        return bool(value == wanted)
+    except (TypeError, ValueError):  # of numpy's arrays
+        return False
+
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "$gt": lambda one, other: float(one) > float(other),
+    "$gte": lambda one, other: float(one) >= float(other),
+    "$lt": lambda one, other: float(one) < float(other),
+    "$lte": lambda one, other: float(one) <= float(other),
+    "$eq": _is_same,
+    "$ne": lambda one, other: not _is_same(one, other),
+}
 
 
 def _compare(value: Any, name: str, other: Any) -> bool:

@@ -23,7 +23,16 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from wick_graph.errors import StorageError, missing_extra
 from wick_graph.store import statements
-from wick_graph.store.dialect import Database, Dialect, Now, Prepared, Rows, Synchronous, ThreadRow
+from wick_graph.store.dialect import (
+    Database,
+    Dialect,
+    Floats,
+    Now,
+    Prepared,
+    Rows,
+    Synchronous,
+    ThreadRow,
+)
 from wick_graph.store.digests import MIGRATIONS, Account, Migration
 from wick_graph.store.schema import SCHEMA_VERSION, metadata
 from wick_graph.store.sqlite import APPLICATION_ID
@@ -201,8 +210,12 @@ _TYPES: Final = {
 
 _NO_COLUMN: Final = "42703"
 
-_VERSION: Final = "version bigint"
-"""Counts the transactions that wrote to a thread; a process's cache is for one version."""
+_OWN: Final = {
+    "threads": ("version bigint",),
+    "memories": ("dims integer", "floats real[]"),
+}
+"""Columns that SQLite's tables lack. `version` counts the transactions that wrote to a thread; a
+process's cache is for one version. `floats` has an item's vectors, of `dims` numbers each."""
 
 _FOUND: Final = """
 WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = '{schema}')
@@ -312,7 +325,9 @@ def schema_statements(schema: str) -> Iterator[str]:
         yield str(CreateTable(table).compile(dialect=DIALECT))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
             yield str(CreateIndex(index).compile(dialect=DIALECT))
-    yield f"ALTER TABLE threads ADD COLUMN {_VERSION} NOT NULL DEFAULT 0"
+    yield f"ALTER TABLE threads ADD COLUMN {_OWN['threads'][0]} NOT NULL DEFAULT 0"
+    added = ", ".join(f"ADD COLUMN {column}" for column in _OWN["memories"])
+    yield f"ALTER TABLE memories {added}, ALTER COLUMN floats SET STORAGE EXTERNAL"
     yield "ALTER TABLE threads SET (fillfactor = 50)"
 
 
@@ -351,7 +366,7 @@ def _expected(table: Table) -> set[str]:
     for index in table.indexes:
         if index.unique:
             parts.add(f"unique {','.join(column.name for column in index.columns)}")
-    return parts | ({_VERSION} if table.name == "threads" else set())
+    return parts.union(_OWN.get(table.name, ()))
 
 
 CONNECT_SECONDS: Final = 10
@@ -549,6 +564,9 @@ class PostgresDialect(Dialect):
                 "server runs, and the address, user and password"
             ) from None
         raw.adapters.register_dumper(int, self._driver.types.numeric.Int8BinaryDumper)
+        as_array = {"oid": self._driver.adapters.types["float4"].array_oid}
+        dumper = type("FloatsDumper", (self._driver.types.string.BytesBinaryDumper,), as_array)
+        raw.adapters.register_dumper(Floats, dumper)
         try:
             db = Postgres(raw)
             db.script(

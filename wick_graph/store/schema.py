@@ -28,7 +28,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 LANE_BITS: Final = 32
 """An item's key is `lane << LANE_BITS | place`."""
@@ -364,7 +364,8 @@ memories: Final = Table(
     sqlite_autoincrement=True,
 )
 """The items of the long-term store. `key` is of the namespace and the item's own key, so that the
-items below a namespace are a range of keys (`store.memories`)."""
+items below a namespace are a range of keys (`store.memories`). In PostgreSQL, `vectors` is there a
+second time as an array, which pgvector reads (`store.vectors`)."""
 
 OWNED: Final = (writes, checkpoints, calls, leases, runs, blobs, streams)
 """Tables with a column for the thread. Rows of `moments`, `events`, `digests` and `items` are

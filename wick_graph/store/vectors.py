@@ -1,4 +1,8 @@
-"""Search by meaning: the texts of an item as vectors, compared by the cosine of their angle."""
+"""Search by meaning: the texts of an item as vectors, compared by the cosine of their angle.
+
+numpy compares, here; or PostgreSQL does, if the database has the extension pgvector and the vectors
+are not sealed. Both are exact. An index of vectors (HNSW) knows no namespace, and misses items.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,30 @@ from langgraph.store.base import (
 )
 
 from wick_graph.errors import ConfigError, StorageError, missing_extra
+from wick_graph.store.dialect import Floats
 
 _HEAD: Final = struct.Struct("<I")
 """Before the vectors of an item: the numbers in each."""
 
-Known = Mapping[str, Sequence[float]]
-"""Texts, and their vectors."""
+_ARRAY: Final = struct.Struct(">5i")
+"""Before the numbers of an array of PostgreSQL: dimensions, NULLs, type, how many, first place."""
+
+_REAL: Final = 700
+
+Known = Mapping[str, Any]
+"""Texts, and their vectors, of length 1."""
+
+ADD: Final = "CREATE EXTENSION IF NOT EXISTS vector SCHEMA public"
+"""PostgreSQL refuses it to most users, and without pgvector's files."""
+
+FIND: Final = (
+    "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n "
+    "ON n.oid = e.extnamespace WHERE e.extname = 'vector' AND has_schema_privilege(n.oid, 'USAGE')"
+)
+"""The schema of pgvector; no row if the database lacks it."""
+
+_MOST: Final = 16_000
+"""The numbers of pgvector's longest vector."""
 
 
 class VectorIndex:
@@ -63,7 +85,7 @@ class VectorIndex:
         paths = self._paths if op.index is None else _paths(op.index)
         try:
             return [text for path in paths for text in get_text_at_path(op.value, path)]
-        except TypeError as error:
+        except (RecursionError, TypeError, ValueError) as error:
             raise StorageError(
                 f"the item {op.key!r:.80} has no JSON to embed ({error}); name the fields with "
                 "texts, or pass index=False"
@@ -81,22 +103,67 @@ class VectorIndex:
         asked = [await self.embeddings.aembed_query(query) for query in queries]
         return self._known(texts, made), self._known(queries, asked)
 
-    def _known(self, texts: Sequence[str], vectors: Sequence[Any]) -> Known:
-        sizes = {len(vector) for vector in vectors}
-        if len(vectors) != len(texts) or sizes - {self.dims}:
+    def _known(self, texts: Sequence[str], vectors: Any) -> Known:
+        """Make the vectors of length 1, so that the cosine of two is their product."""
+        if not texts:
+            return {}
+        np = self._numpy
+        try:
+            made = np.asarray(vectors, dtype="f8")
+        except (ArithmeticError, TypeError, ValueError) as error:
             raise StorageError(
-                f"index: {len(texts)} texts gave {len(vectors)} vectors of {sorted(sizes)} "
-                f"numbers, and dims says {self.dims}; set dims to what the model gives"
+                f"index: the embedder gave no vectors of {self.dims} numbers ({error}); let it "
+                "return a list of numbers for each text"
+            ) from None
+        if made.shape != (len(texts), self.dims):
+            raise StorageError(
+                f"index: {len(texts)} texts gave numbers of the shape {made.shape}, and dims says "
+                f"{self.dims}; set dims to what the model gives"
             )
-        return dict(zip(texts, vectors, strict=True))
+        if not np.isfinite(made).all():
+            raise StorageError(
+                "index: the embedder gave a vector with a number that is not finite; mend it, or "
+                "put such items with index=False"
+            )
+        for order in (np.inf, 2):  # by the largest number first: its square could overflow
+            by = np.linalg.norm(made, order, axis=1, keepdims=True)
+            made = np.divide(made, by, out=np.zeros_like(made), where=by != 0)
+        return dict(zip(texts, made.astype("<f4"), strict=True))
 
-    def packed(self, vectors: Sequence[Sequence[float]]) -> bytes | None:
-        """Return vectors as they are stored: of length 1, 32 bits a number; None without any."""
-        if not vectors:
+    def packed(self, vectors: Sequence[Any]) -> bytes:
+        """Return vectors as they are stored: 32 bits a number."""
+        return _HEAD.pack(self.dims) + b"".join(one.tobytes() for one in vectors)
+
+    def floats(self, vectors: Sequence[Any]) -> Floats:
+        """Return vectors as PostgreSQL takes them: the numbers of all in a row."""
+        numbers = self._numpy.concatenate(vectors)
+        made = self._numpy.empty(len(numbers), dtype=[("size", ">i4"), ("number", ">f4")])
+        made["size"], made["number"] = 4, numbers
+        return Floats(_ARRAY.pack(1, 0, _REAL, len(numbers), 1) + made.tobytes())
+
+    def near(self, schema: str) -> str | None:
+        """Return PostgreSQL's statement that computes the scores of rows with pgvector.
+
+        It takes a query, a tenant, two keys and two numbers of rows. A row has a number and a key;
+        the vectors, if they are sealed or older than schema 6; and the score. None if the vectors
+        are too long for pgvector.
+        """
+        if (dims := self.dims) > _MOST:
             return None
-        return _HEAD.pack(self.dims) + bytes(self._unit(vectors).tobytes())
+        own = schema.replace("%", "%%")
+        times = f"::{own}.vector OPERATOR({own}.<#>) (SELECT q FROM asked)"
+        return (
+            f"WITH asked AS MATERIALIZED (SELECT %s::{own}.vector AS q) "
+            "SELECT rid, key, CASE WHEN floats IS NULL THEN vectors END, CASE "
+            f"WHEN dims <> {dims} THEN NULL "
+            f"WHEN octet_length(vectors) = {_HEAD.size + 4 * dims} THEN -(floats{times}) ELSE ("
+            f"SELECT max(-(floats[n * {dims} + 1 : (n + 1) * {dims}]{times})) "
+            f"FROM generate_series(0, (octet_length(vectors) - {_HEAD.size}) / {4 * dims} - 1) AS n"
+            ") END FROM memories "
+            "WHERE tenant = %s AND key >= %s AND key < %s AND rid BETWEEN %s AND %s"
+        )
 
-    def scores(self, query: Sequence[float], stored: Sequence[bytes | None]) -> list[float | None]:
+    def scores(self, query: Any, stored: Sequence[bytes | None]) -> list[float | None]:
         """Return how near each item is to a query, by its best vector: 1 is nearest.
 
         An item without vectors, or with vectors of another size, has no score.
@@ -104,7 +171,7 @@ class VectorIndex:
         head = _HEAD.pack(self.dims)
         parts = [memoryview(data)[4:] if data and data[:4] == head else b"" for data in stored]
         rows = self._numpy.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, self.dims)
-        near = (rows @ self._unit([query])[0]).tolist()
+        near = (rows @ query).tolist()
         found: list[float | None] = []
         at = 0
         for part in parts:
@@ -112,13 +179,6 @@ class VectorIndex:
             found.append(max(near[at : at + count]) if count else None)
             at += count
         return found
-
-    def _unit(self, vectors: Sequence[Sequence[float]]) -> Any:
-        """Return vectors of length 1, so that the cosine of two is their product."""
-        np = self._numpy
-        made = np.asarray(vectors, dtype="f8")
-        lengths = np.linalg.norm(made, axis=1, keepdims=True)
-        return np.divide(made, lengths, out=np.zeros_like(made), where=lengths != 0).astype("<f4")
 
 
 def _paths(fields: Sequence[str]) -> list[Any]:
