@@ -669,10 +669,15 @@ class _Call:
     async def streamed(self, config: Any) -> AIMessage:
         heard = Pieces()
         listener, stop, name = self.ctx.listener, self.ctx.run.stop, self.option.name
+        message_id = ""
 
         def take(chunk: AIMessage) -> Moment | None:
             """Return where to wait: a slow reader slows the model down, and loses nothing."""
+            nonlocal message_id
             stop.check()  # a model call that was abandoned in its thread ends here
+            message_id = message_id or chunk.id or str(uuid.uuid4())
+            # Providers name a reply in its first piece, or never. Pydantic's own way is slow.
+            vars(chunk)["id"] = message_id
             heard.take(chunk)
             if not chunk.content and not getattr(chunk, "tool_call_chunks", None):
                 return None
