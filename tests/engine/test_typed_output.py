@@ -34,7 +34,14 @@ from tests.support.provider import Call, Provider, Reply
 from wick_graph import Agent, BaseHook, Verdict, ai
 from wick_graph.debug import DebugSession
 from wick_graph.errors import ConfigError, OutputError
-from wick_graph.events import Done, Event, Failed, OutputDelta
+from wick_graph.events import (
+    ChatModelEnd,
+    ChatModelStream,
+    Done,
+    Event,
+    Failed,
+    OutputDelta,
+)
 from wick_graph.hooks import Budget, BudgetHook, InputGuardrail
 from wick_graph.journal import Journal
 from wick_graph.models import NativeOutput, PromptedOutput, ToolOutput, resolve_model
@@ -140,6 +147,24 @@ def test_the_native_form_goes_with_tools(how: str, kind: str, provider: Provider
         assert sent_schema(kind, "native", "City", body)["title"] == "City"
         assert len(body["tools"]) == 1
         assert kind != "openai" or body["service"] == "own"
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_events_name_the_message_that_the_thread_holds(
+    kind: str, tokens: bool, provider: Provider
+) -> None:
+    agent: Agent = Agent(model=client(kind, provider), tools=[add], output_type=ToolOutput(City))
+    adds = Reply(text="Let me see.", calls=[Call(name="add", args={"a": 1, "b": 2}, id="c")])
+    provider.say(adds, Reply(calls=[Call(name="City", args=BERN, id="d")]))
+    events = [*agent.stream("Go", tokens=tokens)]
+    told = [e.message_id for e in events if isinstance(e, ChatModelStream | ChatModelEnd)]
+    assert isinstance(events[-1], Done)
+    assert [*dict.fromkeys(told)] == [m.id for m in events[-1].result.messages if m.type == "ai"]
+    pieces = [one for e in events if isinstance(e, ChatModelStream) for one in e.calls]
+    if tokens:
+        said = "".join(one["args"] or "" for one in pieces)
+        assert said == json.dumps({"a": 1, "b": 2}) + json.dumps(BERN)
 
 
 def test_the_output_call_is_answered_and_reaches_no_tool(door: Door) -> None:

@@ -258,8 +258,8 @@ class _EventListener:
                 self.put(OutputDelta(attempt=output.attempt, output=output.last, **ids))
             return
         event = to_event(moment, self.run_id, self.thread_id)
-        if self.withheld and self._reply is not None:
-            self._reply = _passed(self._reply, moment, event)
+        if self._reply is not None:
+            self._reply = _passed(self._reply, moment, event, withheld=self.withheld)
         reply = self._reply
         if reply is not None and (event is not None or _is_later(moment)):
             self._reply = self._begun = None
@@ -310,17 +310,20 @@ _BEHIND: Final = Moment("model", "chunk")
 """The moment at which a run waits for its reader."""
 
 
-def _passed(reply: ChatModelEnd, moment: Moment, event: Event | None) -> ChatModelEnd:
-    """Return the event of what the hooks have made of a reply, once they have."""
-    if type(event) is ChatModelStart:  # the same step asks again: no reader gets this one
+def _passed(
+    reply: ChatModelEnd, moment: Moment, event: Event | None, *, withheld: bool
+) -> ChatModelEnd:
+    """Return the event of a reply with what its step has made of it, once it has."""
+    if withheld and type(event) is ChatModelStart:  # the same step asks again: no reader gets it
         return replace(reply, content="", tool_calls=())
     if moment.kind != "node" or moment.phase != "exit":
         return reply
     writes = moment.data["writes"]
     written = [one for name, value in writes if name == "messages" for one in value]
     stored = next((one for one in written if isinstance(one, AIMessage)), AIMessage(""))
+    reply = replace(reply, message_id=reply.message_id or stored.id or "")
     calls = reply.tool_calls if stored.tool_calls else ()
-    return replace(reply, content=stored.text, tool_calls=calls)
+    return replace(reply, content=stored.text, tool_calls=calls) if withheld else reply
 
 
 def _is_later(moment: Moment) -> bool:

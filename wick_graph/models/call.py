@@ -706,10 +706,15 @@ def _hearing(heard: Pieces, stop: Stop, tell: Take) -> Callable[[AIMessage], Mom
 
     So a slow reader slows the model down, and loses nothing.
     """
+    message_id = ""
 
     def take(chunk: AIMessage) -> Moment | None:
+        nonlocal message_id
         if stop.because:  # a model call that was abandoned in its thread ends here
             stop.check()
+        message_id = message_id or chunk.id or str(uuid.uuid4())
+        # Providers name a reply in its first piece, or never. Pydantic's own way is slow.
+        vars(chunk)["id"] = message_id
         text = heard.take(chunk)
         if not text and not chunk.content and not getattr(chunk, "tool_call_chunks", None):
             return None
