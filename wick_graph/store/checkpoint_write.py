@@ -143,6 +143,7 @@ class StepTransaction:
         sealed = cache.seals.seal(body.dump(), *context, meta)
         with changing(db, checkpoints, cache.id, *keys, checkpoints.c.id == own):
             db.execute(statements.REPLACE, (*context, 0, meta, sealed, seq))
+        cache.is_new = False
         cache.heads.pop(self._ns, None)  # one that was hidden may be the head again
 
     def writes(

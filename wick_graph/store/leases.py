@@ -384,8 +384,9 @@ class Leases:
 
     def _acquired(self, db: Database, thread_id: str, asking: Asking, judged: bool) -> Lease:
         core = self._core
-        thread = core.thread_for_writing(db, thread_id).id
-        row = db.execute(statements.LEASE, (thread,)).fetchone()
+        cache = core.thread_for_writing(db, thread_id)
+        thread, new = cache.id, cache.is_first("lease")
+        row = None if new else db.execute(statements.LEASE, (thread,)).fetchone()
         suspicion = self._suspicion(db, thread, thread_id, row, asking)
         alone = asking.place is not None and suspicion.suspect and not self._shutting_down
         if judged and suspicion.needs_slot and not (asking.place or asking.part):
