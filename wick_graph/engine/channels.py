@@ -12,7 +12,6 @@ from typing import Any, Final, Self
 from langgraph.channels import BaseChannel, BinaryOperatorAggregate, EphemeralValue
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-
 _MISSING: Final = EphemeralValue(object).value
 """LangGraph's mark of a channel without a value."""
 

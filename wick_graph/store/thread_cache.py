@@ -222,6 +222,16 @@ class ThreadCache:
         self.begun.add(what)
         return True
 
+    def rest(self) -> None:
+        """Forget what holds a run's objects, at its end; the next one begins by reading."""
+        self.saved.clear()
+        self.written.clear()
+        self.flats.clear()
+        self.texts_apart.clear()
+        self.step = None
+        for lane in self.lanes.values():
+            lane.recent, lane.last = [], None
+
     def invalidate_shared(self) -> None:
         """Forget what another process may have changed by adding rows."""
         self.is_new, self.names, self.last = False, None, None
