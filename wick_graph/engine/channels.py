@@ -1,15 +1,24 @@
 """LangGraph's channels with a faster copy.
 
-For the routing decision, LangGraph copies every channel of the state after each reply. Its own
-copy first creates an empty value of the channel's type, and discards it. In all else these are
-the same channels.
+For the routing decision, LangGraph copies every channel of the state after each reply, and for each
+run those of the graph. Its own copy first creates an empty value of the channel's type, and
+discards it. In all else these are the same channels.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from langgraph.channels import BaseChannel, BinaryOperatorAggregate, EphemeralValue
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+_MISSING: Final = EphemeralValue(object).value
+"""LangGraph's mark of a channel without a value."""
+
+_COPIED: Final = frozenset({list, dict, set})
+
+_EMPTY: Final = _COPIED | {str, int, float, bool, tuple}
+"""Types whose empty value is known; those that nobody can change are shared."""
 
 
 class FastReducerChannel(BinaryOperatorAggregate[Any]):
@@ -22,6 +31,18 @@ class FastReducerChannel(BinaryOperatorAggregate[Any]):
         made = object.__new__(type(self))
         made.key, made.typ, made.operator = self.key, self.typ, self.operator
         made.value = self.value
+        return made
+
+    def from_checkpoint(self, checkpoint: Any) -> Self:
+        """Return the channel with a stored value; an empty one without it."""
+        held = type(self.value)
+        if isinstance(checkpoint, _DeltaSnapshot) or self.value or held not in _EMPTY:
+            return super().from_checkpoint(checkpoint)
+        made = self.copy()
+        if checkpoint is not _MISSING:
+            made.value = checkpoint
+        elif held in _COPIED:
+            made.value = held()
         return made
 
 

@@ -514,15 +514,23 @@ class SyncExecutor(_executor.BackgroundExecutor):
         return future
 
 
+def _takes_path(save: Any) -> bool:
+    """Return whether a saver's method takes the path of a task; our own is not inspected."""
+    own = _is_own(save, "put_writes") or _is_own(save, "aput_writes")
+    return own or _loop.put_writes_accepts_task_path(save)
+
+
 class SyncLoop(LeanLoop, _loop.SyncPregelLoop):
     """LangGraph's loop for `stream`."""
 
+    __init__ = bound(_loop.SyncPregelLoop.__init__, put_writes_accepts_task_path=_takes_path)
     __enter__ = bound(_loop.SyncPregelLoop.__enter__, BackgroundExecutor=SyncExecutor)
 
 
 class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop):
     """LangGraph's loop for `astream`."""
 
+    __init__ = bound(_loop.AsyncPregelLoop.__init__, put_writes_accepts_task_path=_takes_path)
     __aenter__ = bound(_loop.AsyncPregelLoop.__aenter__, AsyncBackgroundExecutor=AsyncExecutor)
 
 

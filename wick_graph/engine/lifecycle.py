@@ -66,6 +66,7 @@ from wick_graph.errors import (
 from wick_graph.journal.encode import MutationGuard
 from wick_graph.journal.run_start import Begun, Mode, Opening, about, look, start
 from wick_graph.runtime.context import AgentSpec, EngineStore, Run
+from wick_graph.runtime.durability import input_can_wait
 from wick_graph.store import ThreadInfo
 from wick_graph.store.leases import MAX_CHARGES, Asking
 from wick_graph.types import THREAD_ID_PATTERN, OnBusy, StoppedBecause
@@ -415,6 +416,7 @@ def begin_thread(call: RunCall, store: EngineStore) -> None:
     run.ledger = store.ledger(lease)
     run.waited = call.before is not None and call.before.status == "waiting"
     run.writer.fresh = call.before is None or not call.before.steps
+    run.writer.input_waits = input_can_wait(observed=run.observed)
     if call.is_new_input and not run.writer.fresh:
         call.unfinished = threads.has_writes(thread, "messages")
     if _options(call).level != "off":
@@ -768,13 +770,9 @@ async def start_journal(call: RunCall, bridge: Bridge) -> None:
     """Start the run's journal, and notify the listener of the run's start."""
     run, spec, lease = call.run, call.spec, call.run.writer.lease
     if call.journal is not None and lease is not None:
-        begun = Begun(
-            run_id=run.run_id,
-            mode=_mode(call),
-            about=about(spec),
-            model=spec.model.model,
-            guard=MutationGuard.of(spec.hooks),
-        )
+        known = {"about": about(spec), "model": spec.model.model}
+        guard = MutationGuard.of(spec.hooks)
+        begun = Begun(run_id=run.run_id, mode=_mode(call), guard=guard, **known)
         run.journal = start(call.journal, begun, _options(call))
         lease.before_commit = run.journal.along
     recorder: Listener = NULL_LISTENER if run.journal is None else run.journal

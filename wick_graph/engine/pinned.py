@@ -64,6 +64,8 @@ _USED: Final = {
 }
 """What must be LangGraph's own: none of these may be patched."""
 
+_GET: Final = {f"langgraph.pregel.{name}": attrgetter(*used) for name, used in _USED.items()}
+
 switch: Final = {"lean": True}
 """Off, LangGraph's own loop runs: to measure, and to compare both."""
 
@@ -141,9 +143,8 @@ def digest(file: str) -> str:
 def in_use() -> list[Any]:
     """Return the functions and classes of LangGraph that `lean` binds or serves, as they are."""
     found: list[Any] = []
-    for module, names in _USED.items():
-        owner = sys.modules[f"langgraph.pregel.{module}"]
-        found += [attrgetter(name)(owner) for name in names]
+    for module, get in _GET.items():
+        found += get(sys.modules[module])
     return found
 
 

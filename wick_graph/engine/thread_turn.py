@@ -200,7 +200,12 @@ async def give_back(
             return failure
         return None
 
-    return await bridge.uninterruptible(lambda: leases.together(end), lambda: leases.atogether(end))
+    refused = await bridge.uninterruptible(
+        lambda: leases.together(end), lambda: leases.atogether(end)
+    )
+    if refused is None:
+        leases.note_released(lease)
+    return refused
 
 
 async def cancel(store: EngineStore, thread_id: str, bridge: Bridge) -> bool:

@@ -271,7 +271,7 @@ def reply_of(parts: Mapping[str, Any], message_id: str | None = None) -> AIMessa
 
 Fields = dict[str, Any]
 
-Maker = Callable[[Moment, Visit, Frame], Fields]
+Maker = Callable[["FieldEncoder", Moment, Visit, Frame], Fields]
 
 REPLAY_CODES: Final[Mapping[str, int]] = {"safe": 0, "key": 1, "never": 2}
 """The number of each rule of repetition: the file format, as in
@@ -313,37 +313,6 @@ class FieldEncoder:
         self._digests = b"", b""
         self._routes: dict[Any, bytes] = {}
         self._asked_by = ""
-        self.makers: dict[tuple[str, str], Maker] = {
-            ("run", "enter"): self._run_enter,
-            ("run", "exit"): self._run_exit,
-            ("run", "error"): self._run_exit,
-            ("node", "enter"): self._node_enter,
-            ("node", "exit"): self._node_exit,
-            ("node", "error"): self._node_error,
-            ("node", "retry"): self._retry,
-            ("state", "update"): self._update,
-            ("hook", "enter"): self._hook_enter,
-            ("hook", "exit"): self._hook_exit,
-            ("hook", "error"): self._hook_error,
-            ("model", "request"): self._request,
-            ("model", "replaced"): self._request,
-            ("model", "response"): self._response,
-            ("model", "error"): self._error,
-            ("model", "retry"): self._retry,
-            ("model", "fallback"): self._retry,
-            ("model", "chunk"): self._chunk,
-            ("route", "taken"): self._route,
-            ("tool", "enter"): self._tool_enter,
-            ("tool", "call"): self._tool_call,
-            ("tool", "replaced"): self._tool_call,
-            ("tool", "return"): self._tool_return,
-            ("tool", "exit"): self._tool_exit,
-            ("tool", "error"): self._error,
-            ("interrupt", "raise"): self._interrupt,
-            ("interrupt", "answer"): self._answer,
-            ("agent", "spawn"): self._child,
-            ("agent", "return"): self._child,
-        }
 
     # --- run and node ----------------------------------------------------------------------------
 
@@ -627,6 +596,40 @@ class FieldEncoder:
         fields = {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
         traced = None if isinstance(error, GraphBubbleUp) else traceback_of(error)
         return fields if traced is None else {**fields, "b": self.values.keep(traced)}
+
+
+MAKERS: Final[Mapping[tuple[str, str], Maker]] = {
+    ("run", "enter"): FieldEncoder._run_enter,
+    ("run", "exit"): FieldEncoder._run_exit,
+    ("run", "error"): FieldEncoder._run_exit,
+    ("node", "enter"): FieldEncoder._node_enter,
+    ("node", "exit"): FieldEncoder._node_exit,
+    ("node", "error"): FieldEncoder._node_error,
+    ("node", "retry"): FieldEncoder._retry,
+    ("state", "update"): FieldEncoder._update,
+    ("hook", "enter"): FieldEncoder._hook_enter,
+    ("hook", "exit"): FieldEncoder._hook_exit,
+    ("hook", "error"): FieldEncoder._hook_error,
+    ("model", "request"): FieldEncoder._request,
+    ("model", "replaced"): FieldEncoder._request,
+    ("model", "response"): FieldEncoder._response,
+    ("model", "error"): FieldEncoder._error,
+    ("model", "retry"): FieldEncoder._retry,
+    ("model", "fallback"): FieldEncoder._retry,
+    ("model", "chunk"): FieldEncoder._chunk,
+    ("route", "taken"): FieldEncoder._route,
+    ("tool", "enter"): FieldEncoder._tool_enter,
+    ("tool", "call"): FieldEncoder._tool_call,
+    ("tool", "replaced"): FieldEncoder._tool_call,
+    ("tool", "return"): FieldEncoder._tool_return,
+    ("tool", "exit"): FieldEncoder._tool_exit,
+    ("tool", "error"): FieldEncoder._error,
+    ("interrupt", "raise"): FieldEncoder._interrupt,
+    ("interrupt", "answer"): FieldEncoder._answer,
+    ("agent", "spawn"): FieldEncoder._child,
+    ("agent", "return"): FieldEncoder._child,
+}
+"""The method that encodes the fields of moments of a kind and phase."""
 
 
 def _words(error: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import ormsgpack
 
 from wick_graph.core.moments import Directive, JournalLevel, Moment, Place, Take
-from wick_graph.journal.encode import FieldEncoder, Maker, MutationGuard
+from wick_graph.journal.encode import MAKERS, FieldEncoder, Maker, MutationGuard
 from wick_graph.journal.page_format import (
     CALL,
     ENDS,
@@ -62,13 +62,20 @@ class BranchCounters:
 class Plan:
     """How to encode moments of a kind and phase."""
 
-    code: int
     key: str
     ends: str | None
     """The kind that it ends."""
     opens: bool
     make: Maker | None
     named: bool
+
+
+_PLANS: Final = {
+    kind: Plan(
+        _KEYS[kind], ENDS.get(kind), kind in OPENS, MAKERS.get(kind), kind[0] not in _UNNAMED
+    )
+    for kind in KINDS
+}
 
 
 class Writer:
@@ -81,17 +88,6 @@ class Writer:
         self._visits: dict[str, Visit] = {}
         self._checkpoint = ""
         self._run = Visit([])
-        self._plans = {
-            kind: Plan(
-                code,
-                _KEYS[kind],
-                ENDS.get(kind),
-                kind in OPENS,
-                encoder.makers.get(kind),
-                kind[0] not in _UNNAMED,
-            )
-            for kind, code in KINDS.items()
-        }
         self.page = 0
         """The first moment of the open page; 0 before there is one."""
         self.places: list[list[Any]] = []
@@ -103,7 +99,8 @@ class Writer:
 
     def add(self, moment: Moment, taken: Any) -> None:
         """Encode a moment; `taken` is its early copy of data that hooks may have changed."""
-        plan = self._plans.get((moment.kind, moment.phase)) or _UNKNOWN
+        kind = moment.kind, moment.phase
+        plan = _PLANS.get(kind) or _UNKNOWN
         place = moment.place
         visit = self._run if place is None else self._visits.get(place.task) or self._visit(place)
         visit.taken = taken
@@ -113,18 +110,18 @@ class Writer:
             around = _of_call(frames, moment.call_id) or self._around(visit)
             depth, up = (around.depth + 1, moment.seq - around.seq) if around else (0, 0)
             frame = Frame(moment.seq, plan.key, depth, at, call=moment.call_id)
-            fields = plan.make(moment, visit, frame) if plan.make is not None else {}
+            fields = plan.make(self.encoder, moment, visit, frame) if plan.make is not None else {}
             if plan.opens:
                 frames.append(frame)
         else:
             left = _left(frames, plan.ends, moment.call_id)
             frame = left or Frame(moment.seq, plan.ends, 0, at)
             depth, up = frame.depth, moment.seq - frame.seq
-            fields = plan.make(moment, visit, frame) if plan.make is not None else {}
+            fields = plan.make(self.encoder, moment, visit, frame) if plan.make is not None else {}
             fields["d"] = at - frame.at
             if (around := _of_call(frames, moment.call_id)) is not None:
                 around.inner = frame.inner
-        self._append(plan, moment, visit, [plan.code, at, up, depth], fields)
+        self._append(plan, moment, visit, [KINDS.get(kind, EVENT), at, up, depth], fields)
 
     def gap(self, moment: Moment) -> None:
         """Record a moment that could not be encoded."""
@@ -213,7 +210,7 @@ def _left(frames: list[Frame], opener: str, call: str | None) -> Frame | None:
 
 _ONE: Final = [1]
 
-_UNKNOWN: Final = Plan(EVENT, "event.event", None, False, None, True)
+_UNKNOWN: Final = Plan("event.event", None, False, None, True)
 
 
 # --- The journal as a listener: it numbers moments, and its pages join the run's own commits.

@@ -204,10 +204,11 @@ class Opening:
     ) -> None:
         self.rows, self._db, self.thread = rows, db, thread
         self.shared = shared
-        self.last = rows.last(db, thread)
-        self.secret = self._secret()
+        self._is_new = rows.is_new(thread)
+        self.last = 0 if self._is_new else rows.last(db, thread)
+        self.secret = None if self._is_new else self._secret()
         self.number, self.branch = 1, 0
-        self.base: bytes | None = rows.head(db, thread)
+        self.base: bytes | None = None if self._is_new else rows.head(db, thread)
         self.counters = BranchCounters()
         self.closing: Batch | None = None
 
@@ -215,7 +216,7 @@ class Opening:
         """Read the previous run, and find where this one continues."""
         asked = None if checkpoint_id is None else pack_id(checkpoint_id)
         self.base = asked if self.shared else self.base
-        before = self.rows.last_run(self._db, self.thread)
+        before = None if self._is_new else self.rows.last_run(self._db, self.thread)
         if before is None:
             return
         self.number, self.branch = before.number + 1, before.branch

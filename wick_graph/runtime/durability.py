@@ -14,6 +14,11 @@ from wick_graph.tools.bound import BoundTool
 from wick_graph.types import Replay
 
 
+def input_can_wait(*, observed: bool) -> bool:
+    """Defer the checkpoint of an input to that of its first step, before which no node runs."""
+    return not observed
+
+
 def after_before_agent(
     began_from: str, *, observed: bool, repaired: bool, has_hooks: bool
 ) -> CommitPolicy:

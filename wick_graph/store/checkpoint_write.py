@@ -25,7 +25,7 @@ from wick_graph.store.commit_policy import Apply, Entry
 from wick_graph.store.connection import StoreConnection, Strays
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CHECKPOINTS, WRITES, changing, row_hash
-from wick_graph.store.leases import Lease, fence, writer_of
+from wick_graph.store.leases import Lease, fence, waits_for_first_step, writer_of
 from wick_graph.store.row_format import (
     CheckpointBody,
     WritesBody,
@@ -143,6 +143,7 @@ class StepTransaction:
         sealed = cache.seals.seal(body.dump(), *context, meta)
         with changing(db, checkpoints, cache.id, *keys, checkpoints.c.id == own):
             db.execute(statements.REPLACE, (*context, 0, meta, sealed, seq))
+        cache.is_new = False
         cache.heads.pop(self._ns, None)  # one that was hidden may be the head again
 
     def writes(
@@ -332,6 +333,7 @@ class CheckpointWriter:
         full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
         lease, policy = writer_of(config, at.checkpoint_id)
         waits = self.core.deferred.checkpoint_can_wait(at, policy)
+        waits = waits or waits_for_first_step(config, at, metadata.get("source"))
         held = checkpoint["channel_values"]
         if waits:
             values = {n: v.copy() if type(v) in _CHANGED else v for n, v in held.items()}

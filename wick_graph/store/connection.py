@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import time
 from collections import OrderedDict
@@ -38,7 +39,16 @@ LEASE_SECONDS: Final = 30.0
 
 def owner() -> bytes:
     """Name this process by its machine, boot, id and start, so that no other has its name."""
-    return text_bytes(f"{machine.processes()}/{os.getpid()}/{machine.started(os.getpid())}")
+    if not _own:
+        own = f"{machine.processes()}/{os.getpid()}/{machine.started(os.getpid())}"
+        _own.append(text_bytes(own))
+    return _own[0]
+
+
+_own: Final[list[bytes]] = []
+"""The name of this process, once it is known; a fork has another one."""
+
+machine.at_fork(after_in_child=_own.clear)
 
 
 def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
@@ -70,6 +80,9 @@ def is_at_work(holder: bytes, seconds: float) -> bool:
 
 JUMP_SECONDS: Final = 3600.0
 """Difference of the two clocks from which the wall clock counts as set."""
+
+_NOTE_SECONDS: Final = 1.0
+"""How long a store does not note its use again; both clocks must agree that it is not longer."""
 
 _ROW: Final = 1
 
@@ -282,6 +295,10 @@ class StoreConnection(Transactions):
         """By thread, leases of this store that are given back."""
         self.recorders: dict[str, Recorder] = {}
         """By thread, what adds the moments of recorded runs to each transaction in it."""
+        self._noted = -math.inf, -math.inf
+        """When this store noted its use last, by both clocks."""
+        self._plain_at = -1
+        """The state of the database at which it was seen to be plain."""
         self._debug = debug
         self._keys, self._accept_plain = keys, accept_plain
         self.sealing: Sealing = Plain()
@@ -375,6 +392,7 @@ class StoreConnection(Transactions):
             row = self._locked(db, thread_id)
         else:
             row = db.execute(statements.THREAD, (self.tenant, key)).fetchone()
+        made = row is None
         if row is None:
             row = self.new_thread(db, thread_id, "idle", self.ttl_rules.of(thread_id))
         number, generation, seen, ttl = row[:4]
@@ -383,7 +401,14 @@ class StoreConnection(Transactions):
             db.execute(statements.SEEN, (now, None if ttl is None else now + ttl, number))
         if self._locks:  # the lock itself has incremented the version
             return self._cache(key, number, generation, row[4], row[4] - 1)
-        return self._cache(key, number, generation, self._others_seen, self._others_seen)
+        cache = self._cache(key, number, generation, self._others_seen, self._others_seen)
+        if made:
+            cache.begin_empty()
+        return cache
+
+    def knows_now(self, cache: ThreadCache) -> bool:
+        """Return whether a cache is up to date in the open transaction."""
+        return self._group is not None and cache.within is self._group
 
     def new_thread(self, db: Database, thread_id: str, status: str, ttl: float | None) -> ThreadRow:
         """Insert a thread, unless another writer is faster, and return its row."""
@@ -408,8 +433,12 @@ class StoreConnection(Transactions):
 
     def _note_time(self, db: Database, now: float) -> None:
         """Note the time of an access; if writers would wait for that row, only openings do it."""
-        if not self._locks:
-            note_time(db, now, self.steady())
+        if self._locks:
+            return
+        steady, (wall, last) = self.steady(), self._noted
+        if not (0 <= now - wall < _NOTE_SECONDS and 0 <= steady - last < _NOTE_SECONDS):
+            self._noted = now, steady
+            note_time(db, now, steady)
 
     def _note_opening(self, db: Database) -> None:
         self.dialect.begin(db, self.now, write=True)
@@ -422,8 +451,9 @@ class StoreConnection(Transactions):
         Raises:
             StorageError: One has.
         """
-        if self.sealing.keys is None:
+        if self.sealing.keys is None and (self._locks or self._plain_at != self._others_seen):
             must_be_plain(db, self.dialect)
+            self._plain_at = self._others_seen
 
     def lock(self, db: Database, thread_id: str) -> None:
         """Lock one more thread; callers must name threads in sorted order."""
@@ -507,6 +537,7 @@ class StoreConnection(Transactions):
 
     def _forget(self) -> None:
         self.caches.clear()
+        self._noted = -math.inf, -math.inf
 
     def before_fork(self) -> None:
         """End the transaction and close the file before the process forks.

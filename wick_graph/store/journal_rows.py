@@ -167,6 +167,12 @@ class JournalRows:
             )
         return int(row[0])
 
+    def is_new(self, thread: int) -> bool:
+        """Return, once, whether the open transaction knows that the thread has no row here yet."""
+        core, cache = self._core, self._core.caches.get(self._name)
+        known = cache is not None and cache.id == thread and core.knows_now(cache)
+        return known and cache is not None and cache.last == 0 and cache.is_first("journal")
+
     def last(self, db: Database, thread: int) -> int:
         """Return the number of the thread's last moment; 0 if there is none."""
         low = thread << LANE_BITS

@@ -20,7 +20,7 @@ from wick_graph.store import statements
 from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
 from wick_graph.store.connection import LEASE_SECONDS, Owed, StoreConnection, is_alive, owner
 from wick_graph.store.dialect import Database
-from wick_graph.store.row_format import pack_id
+from wick_graph.store.row_format import pack_id, text_bytes
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
 from wick_graph.store.warm import Kept
@@ -309,6 +309,8 @@ class Writer:
     """What was kept of it; None if nothing is."""
     fresh: bool = False
     """The lease is of a thread without a checkpoint, and nothing was read or written since."""
+    input_waits: bool = False
+    """The checkpoint of the input is committed with the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,8 +386,9 @@ class Leases:
 
     def _acquired(self, db: Database, thread_id: str, asking: Asking, judged: bool) -> Lease:
         core = self._core
-        thread = core.thread_for_writing(db, thread_id).id
-        row = db.execute(statements.LEASE, (thread,)).fetchone()
+        cache = core.thread_for_writing(db, thread_id)
+        thread, new = cache.id, cache.is_first("lease")
+        row = None if new else db.execute(statements.LEASE, (thread,)).fetchone()
         suspicion = self._suspicion(db, thread, thread_id, row, asking)
         alone = asking.place is not None and suspicion.suspect and not self._shutting_down
         if judged and suspicion.needs_slot and not (asking.place or asking.part):
@@ -557,6 +560,15 @@ class Leases:
                 lease.before_commit(db)
             if self._core.strays:
                 self._core.strays.sweep(db, lease.thread)
+            cache = self._core.caches.get(text_bytes(lease.thread_id))
+            if cache is not None and cache.marks is None:
+                cache.rest()
+
+    def note_released(self, lease: Lease) -> None:
+        """Note that the database knows that a lease was given back: its commit has succeeded."""
+        owed = self._core.owed.get(lease.thread)
+        if owed is not None and owed.lease is lease:
+            self._core.owed.pop(lease.thread, None)
 
     def _owe(self, lease: Lease, charges: int) -> None:
         """Note that a lease is given back, even if the database does not know it.
@@ -744,6 +756,16 @@ def follows_its_writes(config: Mapping[str, Any]) -> bool:
     given = langgraph_config.configurable(config)
     ours = isinstance(given.get(langgraph_config.WRITER), Writer)
     return ours and given.get(langgraph_config.DURABILITY) == "sync"
+
+
+def waits_for_first_step(
+    config: Mapping[str, Any], at: langgraph_config.Address, source: object
+) -> bool:
+    """Return whether a checkpoint is an input's that the run's first step is committed with."""
+    writer = langgraph_config.configurable(config).get(langgraph_config.WRITER)
+    if source != "input" or at.ns or not isinstance(writer, Writer) or not writer.input_waits:
+        return False
+    return writer.lease is not None and follows_its_writes(config)
 
 
 def fence(

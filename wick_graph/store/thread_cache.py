@@ -195,6 +195,10 @@ class ThreadCache:
     """Ranges of keys of lists that were read, with items that are not in `exact` yet."""
     has_kept: bool = False
     """The keys of the messages that are kept between runs are among these, or were."""
+    is_new: bool = False
+    """This process made the thread, and no other has written to it: all its rows are known."""
+    begun: set[str] = field(default_factory=set)
+    """What of a new thread was read or written first."""
     step: tuple[Any, Any] | None = None
     """The member of a transaction that wrote last, and its `StepTransaction`."""
     texts_apart: dict[str, bytes] = field(default_factory=dict)
@@ -204,14 +208,34 @@ class ThreadCache:
         """Return a lane by its number."""
         lane = self.lanes.get(number)
         if lane is None:
-            lane = self.lanes[number] = ChannelItems(number)
+            lane = self.lanes[number] = ChannelItems(number, 0 if self.is_new else None)
         return lane
+
+    def begin_empty(self) -> None:
+        """Note that this process has just made the thread."""
+        self.is_new, self.names, self.last = True, {}, 0
+
+    def is_first(self, what: str) -> bool:
+        """Return, once, whether a new thread has no row of a kind yet."""
+        if not self.is_new or what in self.begun:
+            return False
+        self.begun.add(what)
+        return True
+
+    def rest(self) -> None:
+        """Forget what holds a run's objects, at its end; the next one begins by reading."""
+        self.saved.clear()
+        self.written.clear()
+        self.flats.clear()
+        self.texts_apart.clear()
+        self.step = None
+        for lane in self.lanes.values():
+            lane.recent, lane.last = [], None
 
     def invalidate_shared(self) -> None:
         """Forget what another process may have changed by adding rows."""
-        self.names = None
+        self.is_new, self.names, self.last = False, None, None
         self.heads.clear()
-        self.last = None
         for lane in self.lanes.values():
             lane.next = None
 
@@ -273,7 +297,9 @@ class ThreadCache:
 
     def head(self, db: Database, ns: int) -> tuple[bytes, int] | None:
         """Return the id and the number of a namespace's latest checkpoint."""
-        if ns not in self.heads:
+        if ns not in self.heads and self.is_new:
+            self.heads[ns] = None
+        elif ns not in self.heads:
             row = db.execute(statements.HEAD, (self.id, ns, 0, 1, 0)).fetchone()
             self.heads[ns] = None if row is None else (bytes(row[0]), row[1])
         return self.heads[ns]
@@ -321,6 +347,8 @@ class ThreadCache:
         head = self.heads.get(ns)
         if head is not None and head[0] == checkpoint:
             return head[1]
+        if head is None and self.is_new:
+            return 0
         row = db.execute(statements.SEQ, (self.id, ns, checkpoint)).fetchone()
         return 0 if row is None else int(row[0])
 

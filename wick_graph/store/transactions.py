@@ -78,6 +78,7 @@ class Group:
 
     def settle(self, error: StorageError | None = None) -> None:
         """Tell all members how the commit went."""
+        self.taken, self.held = [], {}  # a thread's cache keeps the group, and these keep runs
         self.error = error
         self.settled = True
         if self._done is not None:
