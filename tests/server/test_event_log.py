@@ -84,6 +84,24 @@ async def test_what_is_no_text_is_written_at_once(
     assert len(log.since(0) or ()) == 3
 
 
+async def test_joined_pieces_lose_nothing(log: EventLog) -> None:
+    def piece(delta: str, reply: str = "r1", **more: Any) -> dict[str, Any]:
+        data = {"delta": delta, "chunk": {"content": delta}, "message_id": reply, **more}
+        return {"event": "on_chat_model_stream", "name": "m", "data": data}
+
+    begun, rest = {"index": 0, "id": "c1", "name": "add", "args": '{"a'}, {"args": '": 1}'}
+    await log.put(piece("", reasoning="I thi"))
+    await log.put(piece("a"))
+    await log.put(piece("", reasoning="nk", calls=[begun]))
+    await log.put(piece("b", calls=[rest]))
+    await log.put(piece("c", "r2"))
+    await log.put(DONE)
+    await asyncio.wait_for(log.work(), 60)
+    first, second = (event for _, event in log.since(0) or () if event["event"] != "done")
+    assert first == piece("ab", reasoning="I think", calls=[begun, rest])
+    assert second["data"]["message_id"] == "r2"
+
+
 async def test_a_reader_who_has_seen_all_does_not_wait_for_more(log: EventLog) -> None:
     work = asyncio.create_task(log.work())
     await log.put(DONE)

@@ -33,6 +33,9 @@ _TAIL: Final = 512
 _PAGES_A_SECOND: Final = 500
 """Writes of text alone by all runs of this process; with more runs, text gathers longer."""
 
+_PAGES_WHILE_OPENING: Final = 100
+"""The same while runs wait to be opened: their first pieces are worth more than smooth text."""
+
 _LONGEST: Final = 0.5
 """Most seconds that a piece of text waits for others."""
 
@@ -52,6 +55,9 @@ class EventLog:
 
     _at_work: ClassVar[int] = 0
     """Event logs of this process that are being written."""
+
+    opening: ClassVar[int] = 0
+    """Runs of this process that wait to be opened."""
 
     def __init__(self, saver: SqlSaver, row: StreamRow, next_number: int) -> None:
         self.saver, self.row = saver, row
@@ -118,7 +124,8 @@ class EventLog:
     async def _write(self) -> None:
         new, self._new = self._new, []
         self._room.set()
-        pause = min(_LONGEST, EventLog._at_work / _PAGES_A_SECOND)
+        pages = _PAGES_WHILE_OPENING if EventLog.opening else _PAGES_A_SECOND
+        pause = min(_LONGEST, EventLog._at_work / pages)
         self._rest(asyncio.get_running_loop().time() + pause)
         if not new:
             return
@@ -221,12 +228,19 @@ async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] 
 
 
 def _joins(last: Wire, event: Wire) -> bool:
-    return event["event"] == _TEXT == last["event"] and last.get("name") == event.get("name")
+    if event["event"] != _TEXT or last["event"] != _TEXT or last.get("name") != event.get("name"):
+        return False
+    return bool(last["data"].get("message_id") == event["data"].get("message_id"))
 
 
 def _join(last: dict[str, Any], event: Wire) -> None:
-    text = last["data"]["delta"] + event["data"]["delta"]
-    last["data"] = {"delta": text, "chunk": {"content": text}}
+    """Add a piece to the one before; nothing that a piece says is lost."""
+    old, new = last["data"], event["data"]
+    text = old["delta"] + new["delta"]
+    last["data"] = {**old, **new, "delta": text, "chunk": {"content": text}}
+    for name in ("reasoning", "calls"):
+        if name in old and name in new:
+            last["data"][name] = old[name] + new[name]
 
 
 # --- The event bus of a tenant: changes of its agents, runs and containers.

@@ -202,6 +202,14 @@ CALL_ROW: Final = Prepared(
 )
 """The columns that such a row's hash is made of; on the path of every turn."""
 
+STREAM_ROW: Final = Prepared(
+    lambda: select(*columns_of(streams)).where(
+        streams.c.thread == _b("t"), streams.c.run == _b("r")
+    ),
+    *("t", "r"),
+)
+"""So is that of a server's run; on the path of each of these."""
+
 # --- Off the path of every step.
 
 
@@ -241,11 +249,31 @@ def changing(
     db: Database, table: Table, thread: int, *where: ColumnElement[bool]
 ) -> Iterator[None]:
     """Account for rows of a thread that the block changes or makes."""
+    with _changing(db, table, thread, lambda: hashes(db, table, *where)):
+        yield
+
+
+@contextmanager
+def changing_run(db: Database, thread: int, run: bytes) -> Iterator[None]:
+    """Account for the row of a server's run, which the block changes or makes."""
+
+    def found() -> list[int]:
+        rows = db.execute(STREAM_ROW, (thread, run)).fetchall()
+        return [hash_of(streams, row) for row in rows]
+
+    with _changing(db, streams, thread, found):
+        yield
+
+
+@contextmanager
+def _changing(
+    db: Database, table: Table, thread: int, found: Callable[[], list[int]]
+) -> Iterator[None]:
     account, at = db.account, _AT[table]
-    for hashed in hashes(db, table, *where):
+    for hashed in found():
         account.remove(at, thread, hashed)
     yield
-    for hashed in hashes(db, table, *where):
+    for hashed in found():
         account.add(at, thread, hashed)
 
 

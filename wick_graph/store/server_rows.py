@@ -18,7 +18,7 @@ from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, Thread
 from wick_graph.store import cleanup, statements
 from wick_graph.store.cleanup import Event
 from wick_graph.store.connection import StoreConnection, is_at_work, owner
-from wick_graph.store.digests import changing
+from wick_graph.store.digests import changing_run
 from wick_graph.store.leases import check_free
 from wick_graph.store.row_format import Context, bytes_text, pack_id, text_bytes, unpack_id
 from wick_graph.store.schema import LANE_BITS, PLACES, streams, threads, tokens
@@ -303,7 +303,7 @@ class ServerRuns:
             run = pack_id(run_id)
             by: dict[str, Any] = {"server": self.server, "since": now, "named": named}
             body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
-            with changing(db, streams, thread, *_is_run(thread, run)):
+            with changing_run(db, thread, run):
                 db.execute(statements.PUT_SERVER_RUN, (thread, run, RUNNING, now, first, key, body))
         return StreamRow(
             thread_id=thread_id,
@@ -480,7 +480,7 @@ class ServerRuns:
         by = {"server": server, "since": self._core.now(), "named": row.named}
         run = pack_id(row.run_id)
         body = self._seal(thread, row.thread_id, {**row.asked, _BY: by}, "stream", thread, run)
-        with changing(db, streams, thread, *_is_run(thread, run)):
+        with changing_run(db, thread, run):
             db.execute(statements.PUT_BODY, (body, thread, run))
 
     def _supersede(self, db: Any, thread: int) -> None:
@@ -497,7 +497,7 @@ class ServerRuns:
 
     def _end(self, db: Any, thread: int, row: StreamRow, status: str) -> None:
         run = pack_id(row.run_id)
-        with changing(db, streams, thread, *_is_run(thread, run)):
+        with changing_run(db, thread, run):
             db.execute(statements.END_RUN, (status, self._core.now(), thread, run))
 
     def _by_key(self, db: Any, key: bytes) -> StreamRow | None:
@@ -533,7 +533,3 @@ class ServerRuns:
             asked=asked,
             **by,
         )
-
-
-def _is_run(thread: int, run: bytes) -> Any:
-    return streams.c.thread == thread, streams.c.run == run
