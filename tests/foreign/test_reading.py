@@ -9,10 +9,15 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.foreign.graphs import GRAPHS, config, loop
+from wick_graph.core.state import AgentState
 from wick_graph.debug import DebugSession, record
 from wick_graph.debug.recording import Recording
+from wick_graph.debug.view import FACTS
 from wick_graph.errors import DebugError
+from wick_graph.foreign.run import NAMED
 from wick_graph.store import SqlSaver
+
+TYPES = AgentState.__annotations__
 
 WHYS = [
     ("loop", "n", ["a"]),
@@ -20,6 +25,7 @@ WHYS = [
     ("loop", "log[1]", ["b"]),
     ("loop", "log[2]", ["a"]),
     ("loop", "log[-1]", ["b"]),
+    *(("loop", f"log[{at}]", ["b" if at % 2 else "a"]) for at in range(3, 10)),
     ("join", "log[0]", ["a"]),
     ("join", "log[1]", ["b"]),
     ("join", "log[2]", ["c"]),
@@ -27,17 +33,32 @@ WHYS = [
     ("join", "n", ["input"]),
     ("send", "log[0]", ["plan"]),
     ("send", "log[1]", ["work"]),
+    ("send", "log[2]", ["work"]),
     ("send", "log[3]", ["work"]),
+    ("send", "n", ["input"]),
+    ("subgraph", "log[0]", ["inner", "inner/ask"]),
+    ("subgraph", "log[1]", ["inner", "inner/after"]),
+    ("subgraph", "log[-3]", ["inner", "inner/ask"]),
     ("subgraph", "log[-1]", ["last"]),
     ("subgraph", "n", ["inner"]),
     ("closure", "log[0]", ["outer", "outer/deep"]),
+    ("closure", "n", ["input"]),
     ("command", "log[0]", ["go"]),
+    ("command", "log[1]", ["inner"]),
+    ("command", "n", ["input"]),
     ("command", "log[2]", ["last"]),
     ("defer", "log[-1]", ["last"]),
+    ("defer", "log[0]", ["a"]),
+    ("defer", "log[1]", ["b"]),
+    ("defer", "n", ["input"]),
     ("defer", "log[2]", ["c"]),
     ("retry", "log[0]", ["flaky"]),
     ("retry", "log[1]", ["kept"]),
+    ("retry", "log[2]", ["flaky"]),
+    ("retry", "log[3]", ["kept"]),
+    ("retry", "n", ["input"]),
     ("functional", "end", ["flow"]),
+    ("functional", "previous", ["flow"]),
     ("delta", "messages[0].content", ["input"]),
     ("delta", "messages[1].content", ["a"]),
     ("delta", "messages[2].content", ["b"]),
@@ -46,12 +67,60 @@ WHYS = [
     ("toolnode", "messages[2].content", ["tool:add", "model", "model"]),
     ("toolnode", "messages[3].content", ["tool:add", "model", "model"]),
     ("toolnode", "messages[4].content", ["model", "model"]),
+    ("create_agent", "messages[0].content", ["input"]),
     ("create_agent", "messages[1].content", ["model", "model"]),
     ("create_agent", "messages[2].content", ["tool:add", "hook:Doubling", "model", "model"]),
     ("create_agent", "messages[3].content", ["model", "model"]),
+    ("deepagents", "messages[0].content", ["input"]),
     ("deepagents", "messages[1].content", ["model", "model"]),
     ("deepagents", "messages[2].content", ["tool:task", "model", "model"]),
     ("deepagents", "messages[3].content", ["model", "model"]),
+    ("wick", "messages[0].content", ["input"]),
+    ("wick", "messages[1].content", ["agent", "model", "model"]),
+]
+
+_PROMPT = [
+    ("system", "added", "Prompting", "You add. Be brief."),
+    ("system", "dropped", "Prompting", "You add."),
+]
+
+_FILES = ("ls", "read_file", "write_file", "edit_file", "delete", "glob", "grep")
+
+_OFFERED = [("tool", "kept", "agent", name) for name in _FILES]
+
+_TAKEN = [("tool", "dropped", "FilesystemMiddleware", "execute")]  # there is no shell here
+
+_KEPT = ("message", "kept", "thread")
+
+BLAMES = [
+    ("toolnode", 0, [(*_KEPT, "sum")]),
+    ("toolnode", 1, [(*_KEPT, "sum"), (*_KEPT, ""), (*_KEPT, "3"), (*_KEPT, "7")]),
+    ("create_agent", 0, [*_PROMPT, (*_KEPT, "sum"), ("tool", "kept", "agent", "add")]),
+    (
+        "create_agent",
+        1,
+        [
+            *_PROMPT,
+            *((*_KEPT, text) for text in ("sum", "", "4")),
+            ("tool", "kept", "agent", "add"),
+        ],
+    ),
+    (
+        "deepagents",
+        0,
+        [
+            ("system", "kept", "agent", "You delegate."),
+            (*_KEPT, "sum"),
+            *_OFFERED,
+            ("tool", "kept", "agent", "task"),
+            *_TAKEN,
+        ],
+    ),
+    (
+        "deepagents",
+        1,
+        [("system", "kept", "agent", "You add."), (*_KEPT, "add"), *_OFFERED, *_TAKEN],
+    ),
 ]
 
 
@@ -76,6 +145,29 @@ def test_each_why_is_right(name: str, path: str, by: list[str], recorded: dict[s
     session, _ = recorded[name]
     session.goto("@last")
     assert [cause.by for cause in session.why(path)] == by
+
+
+@pytest.mark.parametrize(("name", "number", "parts"), BLAMES)
+def test_each_blame_is_right(
+    name: str, number: int, parts: list[Any], recorded: dict[str, Any]
+) -> None:
+    session, recording = recorded[name]
+    asked = recording.moments("model.request")[number]
+    found = session.inspect.blame(f"#{asked.seq}")
+    assert [(b.part, b.op, b.by, getattr(b.value, "content", b.value)) for b in found] == parts
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_channel_is_shown_that_the_graph_lacks(name: str, recorded: dict[str, Any]) -> None:
+    session, _ = recorded[name]
+    own = {*GRAPHS[name](None).graph.channels, *NAMED.values()}
+    shown = set()
+    for moment in session.inspect.moments():
+        if not moment.level:
+            shown |= set(session.inspect.state(at=f"#{moment.seq}"))
+    assert shown <= own
+    agents = {*TYPES, "before_agent", "modify_request", "route:tools", "compact"} - own - {*FACTS}
+    assert not agents & set(session.inspect.complete(""))
 
 
 def test_names_come_from_the_recording(recorded: dict[str, Any]) -> None:

@@ -33,8 +33,11 @@ SOME = ("sql", "memory", *(pytest.param(kind, marks=pytest.mark.slow) for kind i
 
 @contextmanager
 def saver_of(kind: str) -> Iterator[Any]:
-    """Open a saver."""
-    if kind == "sql":
+    """Open a saver, or that of a database's URL."""
+    if kind.startswith("postgresql://"):
+        with SqlSaver.from_url(kind) as saver:
+            yield saver
+    elif kind == "sql":
         with SqlSaver.from_url("sqlite://") as saver:
             yield saver
     elif kind == "sqlite":
@@ -141,6 +144,25 @@ def test_each_graph_is_recorded_with_each_saver(name: str, kind: str) -> None:
             run(made, where)
             check(recording, made, where, saver)
             recording.close()
+
+
+def test_each_graph_is_recorded_on_postgresql(postgres_url: str) -> None:
+    for make in GRAPHS.values():
+        with saver_of(postgres_url) as saver:
+            made, where = make(saver), config()
+            with record() as recording:
+                run(made, where)
+                check(recording, made, where, saver)
+
+
+async def test_each_graph_is_recorded_on_postgresql_in_the_async_door(postgres_url: str) -> None:
+    for make in GRAPHS.values():
+        with saver_of(postgres_url) as saver:
+            made, where = make(saver), config()
+            if made.asynchronous:
+                async with record() as recording:
+                    await arun(made, where)
+                    await asyncio.to_thread(check, recording, made, where, saver)
 
 
 @pytest.mark.parametrize("kind", SOME)

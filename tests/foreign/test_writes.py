@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
+from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 
-from tests.foreign.graphs import GRAPHS, config
+from tests.foreign.graphs import GRAPHS, add, calls, config, model
 from tests.foreign.test_record import plain
 from wick_graph import langgraph_config
 from wick_graph.debug import record
 from wick_graph.foreign.run import NAMED
-from wick_graph.store import SqlSaver
+from wick_graph.store import SqlSaver, transactions
 
 Writes = dict[str, list[tuple[str, Any]]]
 
@@ -76,3 +77,20 @@ def test_recorded_writes_equal_those_of_put_writes(name: str) -> None:
             assert kept(theirs) == kept(mine)
             checked += len(mine.pending_writes or ())
         assert checked
+
+
+def test_a_copy_costs_one_commit_for_each_superstep(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 20
+    monkeypatch.setattr(transactions, "WAIT_SECONDS", 60.0)  # however slow the machine is
+    asked = [calls(("add", {"a": n, "b": 1})) for n in range(turns)]
+    graph = create_agent(model(*asked, "done"), tools=[add])
+    commits: list[str] = []
+    with SqlSaver.from_url("sqlite://") as copies:
+        copies._core._connection.set_trace_callback(  # type: ignore[union-attr]  # open
+            lambda statement: commits.append(statement) if statement == "COMMIT" else None
+        )
+        with record(store=copies) as recording:
+            graph.invoke({"messages": [("user", "add")]}, {"recursion_limit": 100})
+        assert recording.problems == []
+    steps = 2 * turns + 1
+    assert steps <= len(commits) <= steps + 4

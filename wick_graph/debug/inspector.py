@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from wick_graph.debug.comparison import Comparison, bisect, compare
 from wick_graph.debug.cursor import Cursor
-from wick_graph.debug.locations import PLACES
+from wick_graph.debug.locations import GENERAL, PLACES
 from wick_graph.debug.provenance import Cause, Provenance
 from wick_graph.debug.timeline import Branch, BranchReader, Timeline
 from wick_graph.debug.types import At, Frame, Output
@@ -141,7 +141,9 @@ class Inspector:
         hooks = {entry.name for entry in self.moments("hook")}
         locations = [*(f"tool:{name}" for name in known), *(f"hook:{name}" for name in hooks)]
         positions = ("@first", "@last", "@error")
-        all_words = [*from_state, *locations, *PLACES, *positions]
+        shape = self._views.shape
+        places = PLACES if shape is None else (*GENERAL, *shape["nodes"])
+        all_words = [*from_state, *locations, *places, *positions]
         return sorted(word for word in set(all_words) if word.startswith(text))
 
     # --- the stack -------------------------------------------------------------------------------

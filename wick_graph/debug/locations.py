@@ -64,6 +64,9 @@ _EDGES: Final = ("tools", "end")
 PLACES: Final = (*WORDS, *(f"route:{label}" for label in _EDGES))
 """The locations that every agent has."""
 
+GENERAL: Final = tuple(_PLAIN)
+"""The locations that every graph has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Location:

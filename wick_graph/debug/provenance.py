@@ -53,6 +53,7 @@ class Provenance:
         parts = read_path(path)
         value_at(view.state, parts, path)
         message = _message_at(view, parts)
+        parts = self._from_start(view, parts, message)
         wrote = self._writer(view, parts, message)
         if wrote is None:
             return [self._from_input(view, parts, message, path), *self._from_above()]
@@ -66,6 +67,14 @@ class Provenance:
         """
         parts = read_path(path)
         return [(view.entry, _value(view, parts)) for view in self._views if is_write(view, parts)]
+
+    def _from_start(self, view: View, path: Path, message: BaseMessage | None) -> Path:
+        """Count the index of an item from the start of its list, as subgraphs write it."""
+        held = view.values.get(path[0]) if self._foreign and message is None else None
+        at = path[1] if len(path) > 1 else None
+        if not isinstance(held, list) or not isinstance(at, int) or at >= 0:
+            return path
+        return (path[0], at + len(held), *path[2:])
 
     # --- the writer ------------------------------------------------------------------------------
 
@@ -81,6 +90,8 @@ class Provenance:
                 continue
             end = self._views.view(place)
             if any(_is_about(write, path, message) for write in end.writes):
+                if self._foreign and message is not None and _had(end, path, message):
+                    continue  # it gave back what it was given
                 return end
         plain = self._foreign and message is not None
         return self._of_message(view, str(path[0]), message) if plain else None
@@ -103,17 +114,16 @@ class Provenance:
         held = view.values.get(channel)
         if not isinstance(held, list) or channel not in self._views.json.reducers:
             return None
-        wanted = at + len(held) if at < 0 else at
         for place in range(view.at, -1, -1):
             entry = self._timeline.entries[place]
             if entry.what != "node.exit" or entry.level != view.entry.level:
                 continue
             end = self._views.view(place)
             start = len(end.base.get(channel) or [])
-            if start > wanted:
+            if start > at:
                 continue
             for task, added in self._added(entry, channel):
-                if start <= wanted < start + len(added) and held[wanted] in added:
+                if start <= at < start + len(added) and held[at] in added:
                     return self._end_of(task, place)
                 start += len(added)
         return None
@@ -132,8 +142,14 @@ class Provenance:
         place = next(near, None)
         return None if place is None else self._views.view(place)
 
-    def _inside(self, end: View, path: Path, message: BaseMessage | None) -> View | None:
-        """Return the end of the node of a subgraph that made what the node around it wrote."""
+    def _inside(
+        self, end: View, path: Path, message: BaseMessage | None
+    ) -> tuple[View, Path] | None:
+        """Return the end of the node of a subgraph that made what the node around it wrote.
+
+        The path is that of the value in the state of the subgraph.
+        """
+        below = self._offset(end, path) if message is None else None
         for place in range(end.at - 1, -1, -1):
             entry = self._timeline.entries[place]
             if entry.what == "node.enter" and entry.task == end.entry.task:
@@ -141,9 +157,23 @@ class Provenance:
             if entry.what != "node.exit" or not entry.level.startswith(end.entry.node or "?"):
                 continue
             inner = self._views.view(place)
+            if below is not None and (item := self._of_item(inner, *below)) is not None:
+                return item, below
             made = [value for e, c, value in inner.pending if e.task == entry.task and c == path[0]]
             if any(self._same(one, end, path, message) for one in made):
-                return inner
+                return inner, path
+        return None
+
+    def _offset(self, end: View, path: Path) -> tuple[str, int] | None:
+        """Return the place of an item in the list that its node wrote; None for other values."""
+        channel, at = str(path[0]), path[1] if len(path) > 1 else None
+        if not isinstance(at, int):
+            return None
+        start = len(end.base.get(channel) or [])
+        for task, added in self._added(end.entry, channel):
+            if task == end.entry.task:
+                return (channel, at - start) if start <= at < start + len(added) else None
+            start += len(added)
         return None
 
     def _same(self, made: Any, end: View, path: Path, message: BaseMessage | None) -> bool:
@@ -168,7 +198,7 @@ class Provenance:
         yield Cause(self._full(maker), maker.seq, said, by)
         inner = self._inside(end, path, message) if self._foreign else None
         if inner is not None:  # a subgraph's node made it
-            yield from self._chain(inner, path, message, "made inside of it:")
+            yield from self._chain(*inner, message, "made inside of it:")
             return
         record = isinstance(message, ChatMessage) and maker.kind == "tool"  # of a sub-agent
         if isinstance(message, ToolMessage) or record:
@@ -346,6 +376,16 @@ def _message_at(view: View, path: Path) -> BaseMessage | None:
         return None
     found = view.values["messages"][path[1]]
     return found if isinstance(found, BaseMessage) else None
+
+
+def _had(end: View, path: Path, message: BaseMessage) -> bool:
+    """Return whether a message was in the state before a node wrote it."""
+    held = end.base.get(path[0])
+    known = (one for one in held if isinstance(one, BaseMessage)) if isinstance(held, list) else ()
+    return any(
+        (one.id, one.type, one.content) == (message.id, message.type, message.content)
+        for one in known
+    )
 
 
 def _is_about(write: dict[str, Any], path: Path, message: BaseMessage | None) -> bool:

@@ -16,7 +16,9 @@ from wick_graph import langgraph_config
 from wick_graph.errors import StorageError
 from wick_graph.journal.value_store import CUT, HEAD
 from wick_graph.store.codec import Codec
+from wick_graph.store.commit_policy import CommitPolicy
 from wick_graph.store.connection import StoreConnection
+from wick_graph.store.leases import Writer
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.saver import SqlSaver, dialect_of
 from wick_graph.store.sqlite import Sqlite
@@ -152,7 +154,11 @@ class Copy:
         self.saver.put(config, checkpoint, about, new)
 
     def _config(self, ns: str, checkpoint: str | None) -> Any:
-        return langgraph_config.Address(self._thread, ns, checkpoint).config()
+        """Address a checkpoint; what its tasks write is committed with the one that follows."""
+        config: Any = langgraph_config.Address(self._thread, ns, checkpoint).config()
+        policy = CommitPolicy(checkpoint or "", call_results=True)
+        writer = {langgraph_config.WRITER: Writer(policy=policy)}
+        return langgraph_config.with_configurable(config, **writer)
 
 
 def namespace_of(loop: Any) -> str:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from typing import Any, Final, Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
@@ -320,15 +320,15 @@ async def _adriven(heard: Heard, make: Callable[[], AsyncIterator[Any]]) -> Asyn
 
 # --- loops: checkpoints and writes ---------------------------------------------------------------
 
-_LOOPS: Final[WeakKeyDictionary[Any, Heard]] = WeakKeyDictionary()
-"""What hears each loop; its writes come from threads without the run's context."""
+_HEARS: Final = "_wick_hears"
+"""Attribute of a loop: what hears it; its writes come from threads without the run's context."""
 
 
 def _first(seams: Seams, patch: Patch, original: Call) -> Call:
     def first(self: Any, *args: Any, **kwargs: Any) -> Any:
         heard = HEARD.get()
         if heard is not None and patch.live:
-            _LOOPS[self] = heard
+            setattr(self, _HEARS, heard)
             heard.loop_begins(self)
         return original(self, *args, **kwargs)
 
@@ -339,7 +339,7 @@ def _put_checkpoint(seams: Seams, patch: Patch, original: Call) -> Call:
     def put_checkpoint(self: Any, metadata: Any) -> Any:
         before = self.checkpoint["id"]
         made = original(self, metadata)
-        heard = _LOOPS.get(self) if patch.live else None
+        heard = getattr(self, _HEARS, None) if patch.live else None
         if heard is not None and self.checkpoint["id"] != before:
             heard.checkpoint(self)
         return made
@@ -350,7 +350,7 @@ def _put_checkpoint(seams: Seams, patch: Patch, original: Call) -> Call:
 def _put_writes(seams: Seams, patch: Patch, original: Call) -> Call:
     def put_writes(self: Any, task_id: str, writes: Any, *, cached: bool = False) -> Any:
         made = original(self, task_id, writes, cached=cached)
-        if patch.live and (heard := _LOOPS.get(self)) is not None:
+        if patch.live and (heard := getattr(self, _HEARS, None)) is not None:
             heard.wrote(self, task_id, writes, cached=cached)
         return made
 
