@@ -91,7 +91,7 @@ def test_a_huge_value_is_cut_and_says_so(saver: SqlSaver) -> None:
 def test_a_thread_without_a_journal_says_so(saver: SqlSaver, tmp_path: Path) -> None:
     agent, _ = agent_of(saver, journal="off")
     agent.invoke("add", thread_id="v")
-    assert '"moments": []' in page_of(Journal(saver, "v"))
+    assert '"moments":[]' in page_of(Journal(saver, "v"))
 
 
 def opened(page: str, tmp_path: Path, at: str = "") -> str:

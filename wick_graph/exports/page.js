@@ -3,7 +3,16 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
-  const moments = data.moments;
+  const moments = data.moments.map((row) => {
+    const made = { ...row[data.columns.length] };
+    data.columns.forEach((name, i) => {
+      if (row[i] !== null) made[name] = row[i];
+    });
+    made.kind = data.values[made.kind];
+    made.phase = data.values[made.phase];
+    if (made.facts) made.state = data.values[made.facts[data.facts.indexOf("checkpoint")]];
+    return made;
+  });
   const rows = [];
   const TABS = ["Moment", "Request", "Changes", "State"];
   let here = 0;
@@ -63,7 +72,37 @@
     return made;
   };
 
+  // States are differences, each from the one before it.
+  const STATES = {};
+  const stateAt = (name) => {
+    const chain = [];
+    for (let at = name; at && !STATES[at] && data.states[at]; at = data.states[at].base) chain.push(at);
+    while (chain.length) {
+      const at = chain.pop();
+      const told = data.states[at];
+      const made = { ...(STATES[told.base] || {}) };
+      for (const [channel, now] of Object.entries(told.set)) {
+        const grows = now !== null && typeof now === "object" && !Array.isArray(now);
+        made[channel] = grows ? made[channel].slice(0, now.keep).concat(now.add) : now;
+      }
+      for (const channel of told.gone || []) delete made[channel];
+      STATES[at] = made;
+    }
+    return STATES[name];
+  };
+
   const missing = (value) => make("p", value.missing, "bad");
+
+  const factsOf = (m) => {
+    const made = { moment: m.seq, what: m.kind + "." + m.phase };
+    data.facts.forEach((name, i) => {
+      const value = valueAt(m.facts[i]);
+      if (value !== null) made[name.replace("_", " ")] = value;
+    });
+    const run = data.runs.find((one) => one.number === m.run);
+    if (run) made.time = new Date(Date.parse(run.started) + m.at / 1000).toISOString();
+    return made;
+  };
 
   // --- the panels -----------------------------------------------------------------------------
 
@@ -75,7 +114,7 @@
   };
   const requestNow = () => before((m) => m.request);
   const leaving = () => {
-    const task = (m) => m.facts !== undefined && valueAt(m.facts).task;
+    const task = (m) => m.facts !== undefined && factsOf(m).task;
     const mine = task(moments[here]);
     return mine ? moments.find((m) => m.writes && task(m) === mine) || null : null;
   };
@@ -106,7 +145,7 @@
   const PANELS = {
     Moment(panel, m) {
       panel.append(make("h2", m.text));
-      if (m.facts !== undefined) panel.append(shown(valueAt(m.facts)));
+      if (m.facts !== undefined) panel.append(shown(factsOf(m)));
       const told = m.told === undefined ? {} : valueAt(m.told);
       if (Object.keys(told).length) panel.append(make("h2", "What is written down"), shown(told));
     },
@@ -119,6 +158,8 @@
       panel.append(make("p", r.exact ? "Exactly what was sent; its key proves it." : r.note));
       for (const kind of ["system", "message", "tool", "setting"]) {
         const parts = r.parts.filter((one) => one.part === kind);
+        const sent = kind === "message" && r.kept ? stateAt(m.state).messages.slice(0, r.kept) : [];
+        parts.unshift(...sent.map((value) => ({ part: kind, op: "kept", by: "thread", value })));
         if (!parts.length) continue;
         panel.append(make("h2", { system: "System prompt", message: "Messages", tool: "Tools",
           setting: "Settings" }[kind]));
@@ -142,7 +183,7 @@
       }
     },
     State(panel, m) {
-      const state = data.states[m.state];
+      const state = stateAt(m.state);
       if (!state) return panel.append(make("p", "No state is kept at this moment."));
       panel.append(make("p", "The thread's state when this step began."));
       for (const channel of Object.keys(state).sort()) {
@@ -194,7 +235,7 @@
     n: (m) => m.depth <= moments[here].depth,
     m: (m) => m.kind === "node" && m.phase === "enter",
     t: (m) => m.kind === "model" && m.phase === "request",
-    e: (m) => m.status !== "ok",
+    e: (m) => Boolean(m.status),
   };
 
   document.addEventListener("keydown", (event) => {
@@ -225,7 +266,7 @@
 
   const time = (us) => (us >= 1e6 ? (us / 1e6).toFixed(2) + " s" : (us / 1e3).toFixed(1) + " ms");
   const mark = (m) => {
-    if (m.status !== "ok") return "✕ ";
+    if (m.status) return "✕ ";
     return { enter: "→ ", call: "→ ", request: "→ ", exit: "← ", return: "← ", response: "← " }[m.phase]
       || "· ";
   };
@@ -244,7 +285,7 @@
 
   const row = (m, i) => {
     const item = make("li");
-    const made = make("button", null, "row " + m.kind + " " + m.status);
+    const made = make("button", null, "row " + m.kind + " " + (m.status || "ok"));
     made.type = "button";
     made.tabIndex = -1;
     made.title = m.text;
@@ -285,12 +326,12 @@
     at("search").addEventListener("input", filter);
     at("hooks").addEventListener("change", filter);
     at("error").addEventListener("click", () => move(seek(1, VERBS.e)));
-    at("error").disabled = moments.every((m) => m.status === "ok");
+    at("error").disabled = moments.every((m) => !m.status);
     filter();
     const [seq, named] = location.hash.slice(1).split(",");
     if (TABS.includes(named)) tab = named;
     const wanted = moments.findIndex((m) => m.seq === Number(seq));
-    const failed = moments.findIndex((m) => m.status !== "ok");
+    const failed = moments.findIndex((m) => m.status);
     move(wanted >= 0 ? wanted : Math.max(failed, 0));
   };
   start();

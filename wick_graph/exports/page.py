@@ -49,17 +49,22 @@ class _Digest:
         self._places: dict[str, int] = {}
         self._messages: dict[int, tuple[BaseMessage, int]] = {}
         self._states: dict[str, Made] = {}
+        self._last: tuple[str, dict[str, tuple[Any, Any]]] = "", {}
+        """The last state: its name, and each channel with its value's place or places."""
 
     def made(self, run: int | str | None) -> Made:
         journal = self._journal
         only = None if run is None else journal.run(run).number
         runs = [one for one in journal.runs() if only in (None, one.number)]
-        moments = [self._moment(entry) for entry in journal.moments(only)]
+        with journal.rows.sharing():  # else each state would be read anew
+            moments = [self._moment(entry) for entry in journal.moments(only)]
         return {
             "thread": journal.thread_id,
             "runs": [self._run(one) for one in runs],
             "moments": moments,
             "states": self._states,
+            "columns": _COLUMNS,
+            "facts": _FACTS,
             "values": self._values,
             "hidden": self._hider.hidden,
         }
@@ -73,7 +78,7 @@ class _Digest:
         made["versions"] = dict(run.versions)
         return made
 
-    def _moment(self, entry: Entry) -> Made:
+    def _moment(self, entry: Entry) -> list[Any]:
         details: Any = {}
         if entry.kind != GAP:
             details = self._hider.value(self._asked(lambda: self._journal.details(entry)))
@@ -84,50 +89,87 @@ class _Digest:
             "depth": entry.depth,
             "kind": entry.kind,
             "phase": entry.phase,
-            "status": entry.status,
+            "status": None if entry.status == "ok" else entry.status,
             "at": entry.at_us,
             "took": entry.duration_us,
             "parent": entry.parent,
             "text": plain(self._hider.value(text_from(replace(entry, duration_us=None), details))),
         }
         if entry.kind == GAP:
-            return made
-        made["facts"] = self._value(_facts(entry))
-        made["told"] = self._kept(plain(details))
-        made["state"] = self._state(entry)
+            return self._row(made)
+        made["facts"] = [self._kept(plain(self._hider.value(v))) for v in _facts(entry)]
+        made["told"] = self._kept(plain(details)) if details else None
+        self._state(entry)
         if entry.kind == "model" and entry.phase in REQUESTS:
             made["request"] = self._asked(lambda: self._request(entry))
         if entry.what == "node.exit":
             made["writes"] = self._asked(lambda: list(self._writes(entry)))
-        return {name: value for name, value in made.items() if value is not None}
+        return self._row(made)
 
-    def _state(self, entry: Entry) -> str | None:
-        """Store the state at a moment once, and return its name."""
+    def _row(self, made: Made) -> list[Any]:
+        """Return a moment as its columns, and what only some have."""
+        row = [made.pop(name, None) for name in _COLUMNS]
+        row[_KIND], row[_PHASE] = self._kept(row[_KIND]), self._kept(row[_PHASE])
+        rest = {name: value for name, value in made.items() if value is not None}
+        return [*row, rest] if rest else row
+
+    def _state(self, entry: Entry) -> None:
+        """Store the state at a moment once."""
         name = entry.checkpoint
-        if name is None:
-            return None
-        if name not in self._states:
+        if name is not None and name not in self._states:
             saved = self._asked(lambda: self._journal.saved(name))
             values = (
                 None if saved is None else getattr(saved, "checkpoint", {}).get("channel_values")
             )
-            self._states[name] = {
-                channel: self._listed(value)
-                for channel, value in (values or {"missing": "its checkpoint is gone"}).items()
-                if not channel.startswith(HIDDEN)
-            }
-        return name
+            values = values or {"missing": "its checkpoint is gone"}
+            self._states[name] = self._difference(
+                name, {c: value for c, value in values.items() if not c.startswith(HIDDEN)}
+            )
+
+    def _difference(self, name: str, values: Made) -> Made:
+        """Store a state as its difference from the one before: of a list, what is new at its end.
+
+        `set` has the changed channels: a place, a list of places, or `[kept, places]`.
+        """
+        base, before = self._last
+        changed: Made = {}
+        now: dict[str, tuple[Any, Any]] = {}
+        for channel, value in values.items():
+            old, places = before.get(channel, (None, None))
+            if old is value or (type(old) is type(value) and old == value):
+                now[channel] = value, places
+            elif _extends(value, old):
+                new = [self._value(item) for item in value[len(old) :]]
+                changed[channel] = {"keep": len(old), "add": new}
+                now[channel] = value, None
+            else:
+                changed[channel] = self._listed(value)
+                now[channel] = value, None
+        gone = [channel for channel in before if channel not in values]
+        self._last = name, now
+        return {"base": base, "set": changed, **({"gone": gone} if gone else {})}
 
     def _request(self, entry: Entry) -> Made:
         request = self._journal.request_at(entry.seq)
+        kept = self._kept_messages(entry)
+        parts = self._journal.blame(entry.seq, kept=kept)
         return {
+            "kept": 0 if any(part.part == "message" for part in parts) else kept,
             "exact": request.exact,
             "note": request.note,
             "model": request.model,
             "purpose": request.purpose,
-            "parts": [self._part(part) for part in self._journal.blame(entry.seq)],
+            "parts": [self._part(part) for part in parts],
             "tools": [self._value(tool) for tool in request.tools],
         }
+
+    def _kept_messages(self, entry: Entry) -> int:
+        """Return how many messages of its state the request began from, if that state has them."""
+        count: int = entry.fields["n"]
+        saved = None if entry.checkpoint is None else self._journal.saved(entry.checkpoint)
+        held = [] if saved is None else saved.checkpoint["channel_values"].get("messages") or []
+        plainly = "g" not in entry.fields or isinstance(entry.fields["g"], int)
+        return count if plainly and len(held) >= count else 0
 
     def _part(self, part: Blame) -> Made:
         made = {"part": part.part, "op": part.op, "by": part.by, "name": part.name}
@@ -154,7 +196,10 @@ class _Digest:
         return self._kept(plain(self._hider.value(value)))
 
     def _kept(self, made: Any) -> int:
-        text = json.dumps(made, ensure_ascii=False, sort_keys=True)
+        if made is None or type(made) in (int, str):
+            text = repr(made)
+        else:
+            text = json.dumps(made, ensure_ascii=False, sort_keys=True)
         if text not in self._places:
             self._places[text] = len(self._values)
             self._values.append(made)
@@ -168,22 +213,32 @@ class _Digest:
             return {"missing": str(error)}
 
 
-def _facts(entry: Entry) -> Made:
-    made = {
-        "moment": entry.seq,
-        "what": entry.what,
-        "name": entry.name,
-        "hook phase": entry.hook_phase,
-        "node": entry.node,
-        "visit": entry.visit or None,
-        "call": entry.call_id,
-        "time": entry.at.isoformat(timespec="milliseconds"),
-        "superstep": entry.superstep,
-        "checkpoint": entry.checkpoint,
-        "task": entry.task,
-        "error": entry.error,
-    }
-    return {name: value for name, value in made.items() if value not in (None, "")}
+_COLUMNS: Final = (
+    *("seq", "run", "step", "depth", "kind", "phase", "status", "at", "took", "parent"),
+    *("text", "told", "facts"),
+)
+"""What each moment has; kind, phase and what was told are places of values, and so the facts."""
+
+_KIND: Final = _COLUMNS.index("kind")
+
+_PHASE: Final = _COLUMNS.index("phase")
+
+_FACTS: Final = (
+    *("name", "hook_phase", "node", "visit", "call_id", "superstep", "checkpoint", "task", "error"),
+)
+"""What is shown of each moment besides its kind and its time, in this order."""
+
+
+def _facts(entry: Entry) -> Iterator[Any]:
+    for name in _FACTS:
+        value = getattr(entry, name)
+        yield None if value in (0, "") else value
+
+
+def _extends(value: Any, old: Any) -> bool:
+    """Return whether a list continues another one."""
+    both = isinstance(value, list) and isinstance(old, list)
+    return both and 0 < len(old) < len(value) and value[: len(old)] == old
 
 
 # --- `html`: one file that shows a recorded thread, read-only, from disk, without a network.
@@ -208,7 +263,8 @@ def as_page(
     Raises:
         StorageError: The thread has no such run.
     """
-    data = json.dumps(digest_of(journal, hider, run), ensure_ascii=False)
+    made = digest_of(journal, hider, run)
+    data = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
     data = data.translate(_SPELT)
     script, style = _asset("page.js"), _asset("page.css")
     title = html.escape(f"{journal.thread_id}, recorded")

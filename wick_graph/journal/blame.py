@@ -53,14 +53,17 @@ class BlameReader:
         self._rebuilt = rebuilt
         self._value = rebuilt.value
 
-    def blame(self, seq: int) -> list[Blame]:
-        """List the parts of a moment's request, then those that hooks dropped."""
+    def blame(self, seq: int, *, kept: int = 0) -> list[Blame]:
+        """List the parts of a moment's request, then those that hooks dropped.
+
+        `kept` are messages at the beginning to leave out, if no hook changed which are sent.
+        """
         entry = self._rebuilt.request_of(seq)
         head = self._value(entry.fields["h"])
         changes = list(self._changes(entry))
         return [
             *self._system(head, changes),
-            *self._thread(entry, changes),
+            *self._thread(entry, changes, kept),
             *self._tools(head, changes),
             *self._settings(head, changes),
         ]
@@ -132,7 +135,9 @@ class BlameReader:
             )
         yield from lost
 
-    def _thread(self, entry: Entry, changes: list[_Change]) -> Iterator[Blame]:
+    def _thread(self, entry: Entry, changes: list[_Change], kept: int) -> Iterator[Blame]:
+        if kept and kept == entry.fields["n"] and not any("g" in one.raw for one in changes):
+            return
         base = next(self._rebuilt.bases(entry), [])
         now: list[int | bytes] = list(range(entry.fields["n"]))
         added: dict[bytes, _Change] = {}

@@ -137,15 +137,16 @@ class Journal:
         """Return a hook's change; on the way in, the next inner moment holds it."""
         return self._details.change(entry)
 
-    def blame(self, seq: int) -> list[Blame]:
+    def blame(self, seq: int, *, kept: int = 0) -> list[Blame]:
         """List the parts of a moment's request, in the order in which the model got them.
 
         Dropped parts come last. A message that a hook changed counts as one dropped and one added.
+        If no hook changed which messages were sent, and there were `kept`, these are left out.
 
         Raises:
             StorageError: There is no request by then, or its data is gone.
         """
-        return self._blame.blame(seq)
+        return self._blame.blame(seq, kept=kept)
 
     # --- state and request at a moment -----------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from langchain_core.messages import (
@@ -22,7 +23,7 @@ from wick_graph.errors import StorageError
 from wick_graph.journal.encode import as_it_came, reply_of
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.reader import JournalReader
-from wick_graph.journal.request_key import digest, request_key
+from wick_graph.journal.request_key import Fingerprint, digest, tools_digest
 from wick_graph.journal.value_store import DOTS
 from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import ToolResult
@@ -97,6 +98,7 @@ class Reconstruction:
         self.reader = reader
         self.value = reader.value
         self.saved = lru_cache(keep)(self._saved) if keep else self._saved
+        self._keys: Fingerprint | None = None
 
     def state_at(self, seq: int) -> RecordedState:
         """Return the state at a moment: the nearest checkpoint, and the writes since."""
@@ -171,7 +173,7 @@ class Reconstruction:
     def request_of(self, seq: int) -> Entry:
         """Return the moment of a moment's request."""
         entry = self.reader.moment(seq)
-        for found in [entry, *self.before(entry)]:
+        for found in chain([entry], self.before(entry)):
             if found.kind == "model" and found.phase in REQUESTS:
                 return found
         raise StorageError(f"no model was asked by moment {seq} of its run; choose a later one")
@@ -194,7 +196,7 @@ class Reconstruction:
             shown = self._shown(entry, base)
             whole = _plain_messages(system, shown)
             whole = whole if foreign else portable(lower(whole, agent))
-            if request_key(secret, whole, *rest) == entry.fields["k"]:
+            if self._key(secret, whole, *rest) == entry.fields["k"]:
                 return whole, True
             made = made or whole
         if made is None:
@@ -203,6 +205,12 @@ class Reconstruction:
                 f"{entry.checkpoint} and all later ones are gone"
             )
         return made, False
+
+    def _key(self, secret: bytes, messages: Sequence[BaseMessage], tools: Any, given: Any) -> bytes:
+        """Return the key of a request; what an earlier one began with is not read again."""
+        keys = self._keys or Fingerprint(secret)
+        self._keys = keys if self.reader.rows.is_sharing else None
+        return keys.key(messages, tools_digest(tools), digest(dict(given or {})))
 
     def bases(self, entry: Entry) -> Iterator[list[BaseMessage]]:
         """Yield candidates of the request's thread messages; later ones have the same beginning."""

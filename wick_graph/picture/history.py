@@ -29,7 +29,9 @@ _PARALLEL: Final = "times of parallel calls are added up"
 
 
 def measured(overlay: RunOverlay, saver: Any, steps: Collection[str]) -> RunOverlay:
-    """Add the journal's measured times, if it recorded all of the steps.
+    """Add the journal's measured times, if it recorded all of the steps, and count its calls.
+
+    A call that a hook answered, or turned into one of another tool, did not run the tool it names.
 
     Args:
         overlay: The overlay from the checkpoints.
@@ -51,7 +53,7 @@ def measured(overlay: RunOverlay, saver: Any, steps: Collection[str]) -> RunOver
         overlay,
         total=replace(overlay.total, seconds=seconds),
         nodes=nodes,
-        tools=_added(overlay.tools, _measured_seconds(entries, "tool")),
+        tools=_called(entries),
         layers=_layers(entries),
         notes=tuple(notes),
     )
@@ -64,6 +66,25 @@ def _measured_seconds(entries: list[Entry], kind: str) -> dict[str, float]:
         if entry.kind == kind and entry.phase == "exit" and entry.duration_us is not None:
             found[entry.name] = found.get(entry.name, 0.0) + entry.duration_us / 1e6
     return found
+
+
+def _called(entries: list[Entry]) -> dict[str, Tally]:
+    """Count the calls of each tool that ran to their end, with their times and errors."""
+    found: dict[str, Tally] = {}
+    open_: dict[tuple[str | None, str | None], str] = {}
+    for entry in entries:
+        key = entry.task, entry.call_id
+        if entry.is_call:
+            open_[key] = entry.name
+        elif entry.kind != "tool" or not entry.is_end or entry.phase == "return" or entry.is_left:
+            continue
+        else:
+            name = open_.pop(key, None)
+            took = None if entry.duration_us is None else entry.duration_us / 1e6
+            tally = Tally(int(name is not None), took, errors=int(entry.fails))
+            name = name or entry.name
+            found[name] = found.get(name, NOTHING) + tally
+    return dict(sorted(found.items()))
 
 
 def _added(tallies: Any, seconds: dict[str, float]) -> dict[str, Tally]:

@@ -93,6 +93,8 @@ class Reader:
         self._codec = codec
         self._items: dict[int, tuple[bytes, bytes]] = {}
         self._long_texts: dict[bytes, str] = {}
+        self.made: dict[int, Any] | None = None
+        """If set, each element is decoded once, and callers must not change what they get."""
         self._learning = False
         self._text_chars = 0
         """Of the long texts that were asked for, each time counted."""
@@ -249,8 +251,14 @@ class Reader:
         return made
 
     def _elements(self, first: int, last: int) -> list[Any]:
+        made, rids = self.made, range(first, last + 1)
+        if made is not None and all(map(made.__contains__, rids)):
+            return [*map(made.__getitem__, rids)]
         items, join, texts = self._load(first, last), self._codec.join, self._long_text
-        return [join(*items[rid], texts) for rid in range(first, last + 1)]
+        if made is None:
+            return [join(*items[rid], texts) for rid in rids]
+        made |= {rid: join(*items[rid], texts) for rid in rids if rid not in made}
+        return [made[rid] for rid in rids]
 
     def _load(self, first: int, last: int) -> dict[int, tuple[bytes, bytes]]:
         """Read the items of a range of keys that were not read yet; return all that were."""

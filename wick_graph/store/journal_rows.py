@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -83,6 +84,8 @@ class JournalRows:
         self._kept: list[Batch] = []
         self._cache: ThreadCache | None = None
         self._reader: Reader | None = None
+        self.is_sharing = False
+        """Whether equal parts of checkpoints are the same objects."""
 
     # --- Writing.
 
@@ -263,6 +266,15 @@ class JournalRows:
         found = self.last_of_run(db, thread, run)
         return None if found is None else unpack_id(found)
 
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """Let equal parts of checkpoints be the same objects, which the block must not change."""
+        self.is_sharing, self._reader = True, None
+        try:
+            yield
+        finally:
+            self.is_sharing, self._reader = False, None
+
     def checkpoint(self, db: Database, checkpoint_id: str) -> CheckpointTuple | None:
         """Return a checkpoint with its writes; items are read once."""
         cache = self._core.thread(db, self.thread_id)
@@ -272,6 +284,8 @@ class JournalRows:
         if self._reader is None:
             self._reader = Reader(db, cache, self.codec, self.thread_id)
         self._reader = self._reader.continued(db, cache)
+        if self.is_sharing and self._reader.made is None:
+            self._reader.made = {}
         return self._reader.checkpoint(row)
 
     def deltas(
