@@ -262,7 +262,7 @@ class Answers:
         with self._lock:
             session, at = self._at(seq)
             found = session.inspect.diff() if to is None else session.inspect.diff(at, f"#{to}")
-            found = found[: protocol.MOST]
+            found, end = found[: protocol.MOST], to or session.inspect.step_end().seq
         rows = [
             protocol.ChangeRow(
                 path=self._shown.text(change.path),
@@ -272,7 +272,7 @@ class Answers:
             )
             for change in found
         ]
-        return protocol.DiffAnswer(changes=rows)
+        return protocol.DiffAnswer(changes=rows, at=end)
 
     def writes(self, seq: int) -> protocol.WritesAnswer:
         """List the writes that the state at a moment does not include yet."""

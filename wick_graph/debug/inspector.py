@@ -261,12 +261,19 @@ class Inspector:
         parts = read_path(path)
         return differences(value_or_none(before, parts), value_or_none(after, parts), parts)
 
-    def _around_step(self) -> tuple[Any, Any]:
-        view = self._cursor.view()
+    def step_end(self, at: At = None) -> Entry:
+        """Return the moment at which a moment's step has written all; itself outside of steps."""
+        with self._lock:
+            return self._step_end(self._cursor.view(at)).entry
+
+    def _step_end(self, view: View) -> View:
         held = self._timeline.steps.of(view.entry.step) if view.entry.step else []
         ends = [at for at in held if self._timeline.entries[at].what == "node.exit"]
-        end = self._cursor.view(ends[-1]) if ends else view
-        return end.before if ends else end.state, end.state
+        return self._cursor.view(ends[-1]) if ends else view
+
+    def _around_step(self) -> tuple[Any, Any]:
+        end = self._step_end(self._cursor.view())
+        return end.before if end.entry.what == "node.exit" else end.state, end.state
 
     def why(self, path: str, at: At = None) -> list[Cause]:
         """List the causes of a value in the state, the nearest first.

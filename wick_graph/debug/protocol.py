@@ -181,6 +181,8 @@ class DiffAnswer(Answer):
     """The differences that a step made, or between two moments."""
 
     changes: list[ChangeRow]
+    at: int
+    """The moment whose state has all of them: `why` knows them there."""
 
 
 class WriteRow(Answer):
