@@ -13,10 +13,10 @@ import pytest
 from tests.debug.support import World
 from tests.server.support import AGENTS, Served, frames, serving
 from wick_graph import Agent
-from wick_graph.debug import protocol
+from wick_graph.debug import DebugSession, protocol
 from wick_graph.debug.answers import INSIDE, WHOLE, Answers
 from wick_graph.errors import DebugError
-from wick_graph.journal import reader
+from wick_graph.journal.entry import entry_of
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, calls
 
@@ -85,16 +85,16 @@ def test_a_page_costs_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     agent, _ = World().agent(url, *steps, "Done.", hooks=[], max_iterations=99)
     agent.invoke("add them", thread_id="t")
     agent.close()
-    decode, decoded = reader.entry_of, 0
+    decoded = 0
 
     def counted(*args: Any) -> Any:
         nonlocal decoded
         decoded += 1
-        return decode(*args)
+        return entry_of(*args)
 
-    monkeypatch.setattr(reader, "entry_of", counted)
+    monkeypatch.setattr("wick_graph.journal.reader.entry_of", counted)
     with SqlSaver.from_url(url) as saver:
-        answers = Answers(saver, "t")
+        answers = Answers(saver, "t", DebugSession.open)
         last = answers.recording().last
         assert last > 600
         assert decoded == 0
@@ -256,7 +256,7 @@ def test_answers_follow_a_thread_that_goes_on(tmp_path: Path) -> None:
     model = ScriptedModel(["One.", "Two."])
     with SqlSaver.from_url(url) as saver, Agent("talker", model, store=url) as agent:
         agent.invoke("first", thread_id="t")
-        answers = Answers(saver, "t")
+        answers = Answers(saver, "t", DebugSession.open)
         last = answers.recording().last
         assert "One." in str(answers.state(last, "messages", 0, 9).value)
         agent.invoke("second", thread_id="t")

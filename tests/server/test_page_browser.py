@@ -88,13 +88,21 @@ class Watched:
         self.said: list[str] = []
         context.set_default_timeout(WAIT)
         context.on("request", self._request)
-        context.on("console", lambda m: m.type == "error" and self.said.append(m.text))
-        context.on("weberror", lambda e: self.said.append(str(e.error)))
-        context.on("dialog", lambda d: (self.said.append(d.message), d.dismiss()))
+        context.on("console", self._console)
+        context.on("weberror", lambda error: self.said.append(str(error.error)))
+        context.on("dialog", self._dialog)
 
     def _request(self, request: Any) -> None:
         if not request.url.startswith((f"{self.served.url}/", "data:,")):
             self.foreign.append(request.url)
+
+    def _console(self, message: Any) -> None:
+        if message.type == "error":
+            self.said.append(message.text)
+
+    def _dialog(self, dialog: Any) -> None:
+        self.said.append(dialog.message)
+        dialog.dismiss()
 
     def opened(self, token: str) -> Page:
         page = self.context.new_page()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from wick_graph.debug.comparison import Comparison, bisect, compare
 from wick_graph.debug.cursor import Cursor
 from wick_graph.debug.locations import PLACES
 from wick_graph.debug.provenance import Cause, Provenance
 from wick_graph.debug.timeline import Branch, BranchReader, Timeline
-from wick_graph.debug.types import At, Frame, Output
+from wick_graph.debug.types import At, Frame, Output, When
 from wick_graph.debug.values import Change, differences, read_path, value_at, value_or_none
 from wick_graph.debug.view import FACTS, Names, View, ViewCache
 from wick_graph.errors import DebugError
@@ -23,8 +23,6 @@ from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal, line_from
 from wick_graph.journal.page_format import OPENS
 from wick_graph.journal.reconstruct import RecordedRequest
-
-When = Literal["at", "before", "after"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

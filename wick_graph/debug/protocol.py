@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import models_json_schema
 
-from wick_graph.debug.inspector import When
-from wick_graph.debug.types import Mode, Reason
+from wick_graph.debug.types import Mode, Reason, When
 from wick_graph.debug.values import Op
 
 MOST: Final = 500
@@ -182,7 +181,7 @@ class DiffAnswer(Answer):
 
     changes: list[ChangeRow]
     at: int
-    """The moment whose state has all of them: `why` knows them there."""
+    """The moment with all of them in its state: `why` knows them there."""
 
 
 class WriteRow(Answer):
