@@ -11,7 +11,7 @@ export ASK
 # A module is compiled once, not in each process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test cov fmt lint type docs all attack nightly test-slow test-langgraph test-local-llm mutants bench bench-gate bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-local-llm mutants bench bench-gate bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -42,6 +42,17 @@ lint: $(BIN)/.test        ## check form
 
 type: $(BIN)/.test        ## check types
 	@$(BIN)/mypy
+
+TSC := npm exec --yes --package typescript@7.0.2 -- tsc --noEmit --allowJs --checkJs --strict --target es2022 \
+  --module es2022 --moduleResolution bundler --lib es2022,dom,dom.iterable
+
+page:                     ## check the types of the page's modules; needs npm
+	@command -v npm >/dev/null || { echo "SKIPPED: make page needs npm; the page's types are not checked"; exit 0; }; \
+	  $(TSC) wick_graph/server/page/app.js
+
+vendor: $(BIN)/.test      ## check the page's library against npm's packages; needs npm
+	@command -v npm >/dev/null || { echo "SKIPPED: make vendor needs npm; the page's library is not checked"; exit 0; }; \
+	  $(BIN)/python -m tests.support.vendor $(ARGS)
 
 docs: $(BIN)/.test        ## build the documentation in build/docs/site; a broken link is an error
 	@$(BIN)/python -m tests.support.site.build

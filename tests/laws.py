@@ -249,8 +249,8 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "cli.debug",
         "cli.graph",
         "cli.init",
-        "cli.serve",
         "cli.threads",
+        "cli.ui",
     ),
     "extra": ("store.postgres", "tools.mcp_transport"),
     "hook": (

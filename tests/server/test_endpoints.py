@@ -22,6 +22,7 @@ TOOL = {
 GOES_ON = {"thread_id": "{waiting}", "answer": {"decision": "approve"}}
 SKILL = {"files": {"SKILL.md": "---\nname: knit\ndescription: How to knit.\n---\nKnit."}}
 CHAT = {"model": "default", **ASK}
+UI = "/ui/api/v1"
 USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("GET", "/health"): ("/health", None, 200),
     ("GET", "/metrics"): ("/metrics", None, 200),
@@ -82,6 +83,62 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("GET", "/v1/models"): ("/v1/models", None, 200),
     ("GET", "/v1/models/{model}"): ("/v1/models/default", None, 200),
     ("POST", "/v1/chat/completions"): ("/v1/chat/completions", CHAT, 200),
+    ("POST", f"{UI}/sign-in"): (f"{UI}/sign-in", {}, 200),
+    ("DELETE", f"{UI}/sign-in"): (f"{UI}/sign-in", {}, 204),
+    ("GET", f"{UI}/me"): (f"{UI}/me", None, 200),
+    ("GET", f"{UI}/threads"): (f"{UI}/threads", None, 200),
+    ("GET", f"{UI}/threads/{{thread_id}}"): (f"{UI}/threads/{{thread}}", None, 200),
+    **{
+        ("GET", f"{UI}/threads/{{thread_id}}/{part}"): (
+            f"{UI}/threads/{{thread}}/{part}{'?q=it' if part == 'search' else ''}",
+            None,
+            200,
+        )
+        for part in ("recording", "moments", "search", "graph")
+    },
+    ("GET", f"{UI}/threads/{{thread_id}}/events"): (  # it has no end, so nobody follows it here
+        f"{UI}/threads/no-such-thread/events",
+        None,
+        404,
+    ),
+    ("GET", f"{UI}/threads/{{thread_id}}/blobs/{{name}}"): (  # no text of it was cut
+        f"{UI}/threads/{{thread}}/blobs/{'0' * 64}",
+        None,
+        404,
+    ),
+    **{
+        ("GET", f"{UI}/threads/{{thread_id}}/moments/{{seq}}{part.partition('?')[0]}"): (
+            f"{UI}/threads/{{thread}}/moments/10{part}",
+            None,
+            200,
+        )
+        for part in (
+            *("", "/request", "/blame", "/state", "/diff", "/writes", "/preview"),
+            *("/why?path=messages[0]", "/move?verb=next"),
+        )
+    },
+    ("POST", f"{UI}/threads/{{thread_id}}/sessions"): (
+        f"{UI}/threads/{{thread}}/sessions",
+        {},
+        201,
+    ),
+    ("GET", f"{UI}/sessions/{{session}}"): (f"{UI}/sessions/{{session}}", None, 200),
+    ("DELETE", f"{UI}/sessions/{{session}}"): (f"{UI}/sessions/{{session}}", {}, 204),
+    ("POST", f"{UI}/sessions/{{session}}/move"): (
+        f"{UI}/sessions/{{session}}/move",
+        {"verb": "next"},
+        200,
+    ),
+    ("POST", f"{UI}/sessions/{{session}}/breakpoints"): (
+        f"{UI}/sessions/{{session}}/breakpoints",
+        {"spec": "break tool:*"},
+        201,
+    ),
+    ("DELETE", f"{UI}/sessions/{{session}}/breakpoints/{{number}}"): (  # it has none
+        f"{UI}/sessions/{{session}}/breakpoints/1",
+        {},
+        404,
+    ),
 }
 """By method and path: an address, a body, and the status of the answer."""
 
@@ -93,6 +150,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     (folder / "work/a.txt").write_text("a", "utf-8")
     agents = AGENTS.replace("default: {", "default: {backend: {type: local, workdir: work}, ")
     with serving(folder, agents=agents) as served, served.http() as client:
+        client.headers["Origin"] = served.url  # as the page does
         yield client
 
 
@@ -112,6 +170,10 @@ def names_in(http: httpx.Client, text: str) -> dict[str, str]:
         made["waiting"] = asked(http, "careful")["thread_id"]
         (question,) = http.get(f"/threads/{made['waiting']}/approvals").json()
         made["question"] = question["id"]
+    if "{session}" in text:
+        thread = asked(http, "default")["thread_id"]
+        session = http.post(f"{UI}/threads/{thread}/sessions", json={})
+        made["session"] = session.json()["session"]
     if "{own}" in text:
         made["own"] = "own"
         assert http.post("/agents", json={"agent_id": "own", "model": "scripted:demo"}).is_success

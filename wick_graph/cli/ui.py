@@ -82,8 +82,8 @@ def ui(
 
 def _of_file(server: Any, options: Any, path: Path, stack: ExitStack) -> tuple[Any, Signed, str]:
     """Serve a copy of a recording, which can only be read."""
-    from wick_graph import Agent
     from wick_graph.config import AgentsFile
+    from wick_graph.engine.agent import Agent
     from wick_graph.exports.wickrun import open_wickrun
 
     recording = stack.enter_context(open_wickrun(path))

@@ -8,20 +8,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.core.state import StateSchema
 from wick_graph.debug import protocol
-from wick_graph.debug.session import DebugSession, caught_up, show_channels
 from wick_graph.debug.sources import notes_of
 from wick_graph.debug.types import Stop
-from wick_graph.debug.values import read_path
+from wick_graph.debug.values import read_path, with_own
 from wick_graph.errors import DebugError
 from wick_graph.exports.plain import Hider, plain
 from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal, line_from
 from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.store.saver import SqlSaver
+
+if TYPE_CHECKING:
+    from wick_graph.debug.session import DebugSession
 
 WHOLE: Final = 65_536
 """Characters of a text that is asked for alone, and of a piece of a blob."""
@@ -129,11 +131,19 @@ class Answers:
     Args:
         saver: The store.
         thread_id: The thread.
+        opened: `DebugSession.open`.
         state: The schema of the agent's state, if it is known.
     """
 
-    def __init__(self, saver: SqlSaver, thread_id: str, state: StateSchema | None = None) -> None:
+    def __init__(
+        self,
+        saver: SqlSaver,
+        thread_id: str,
+        opened: Callable[..., DebugSession],
+        state: StateSchema | None = None,
+    ) -> None:
         self._saver, self._thread_id, self._state = saver, thread_id, state
+        self._open = opened
         self._lock = threading.RLock()
         self._sessions: dict[int, DebugSession] = {}
         self._journal = self._read()
@@ -262,7 +272,7 @@ class Answers:
         with self._lock:
             session, at = self._at(seq)
             found = session.inspect.diff() if to is None else session.inspect.diff(at, f"#{to}")
-            found = found[: protocol.MOST]
+            found, end = found[: protocol.MOST], to or session.inspect.step_end().seq
         rows = [
             protocol.ChangeRow(
                 path=self._shown.text(change.path),
@@ -272,7 +282,7 @@ class Answers:
             )
             for change in found
         ]
-        return protocol.DiffAnswer(changes=rows)
+        return protocol.DiffAnswer(changes=rows, at=end)
 
     def writes(self, seq: int) -> protocol.WritesAnswer:
         """List the writes that the state at a moment does not include yet."""
@@ -408,9 +418,9 @@ class Answers:
         return self._sessions[branch]
 
     def _opened(self, journal: Journal, branch: int | None) -> DebugSession:
-        session = DebugSession.open(journal, branch=branch)
-        if self._state is not None:
-            show_channels(session, self._state)
+        session = self._open(journal, branch=branch)
+        if self._state is not None:  # the session itself gets no agent, so it can run nothing
+            session._cursor.views.json.reducers = with_own(self._state)
         return session
 
     def _at(self, seq: int) -> tuple[DebugSession, str]:
@@ -422,8 +432,25 @@ class Answers:
         return session, at
 
 
+def caught_up(session: DebugSession, journal: Journal) -> bool:
+    """Add what others have recorded since; the cursor stays. False if all must be read again.
+
+    Args:
+        session: A session over a recording.
+        journal: The same thread's journal, with nothing cached.
+    """
+    with session._lock:
+        cursor = session._cursor
+        timeline, at = cursor.timeline, cursor.at
+        if not timeline.extend(journal):
+            return False
+        cursor.look_at(journal, timeline)
+        cursor.at = at
+    return True
+
+
 def _asking(entries: list[Entry], seq: int) -> int:
-    """Return the moment whose request a moment shows: its own, the last before, or the next.
+    """Return the moment of the request that a moment shows: its own, the last before, or the next.
 
     Raises:
         DebugError: No model was called.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from wick_graph.debug.comparison import Comparison, bisect, compare
 from wick_graph.debug.cursor import Cursor
 from wick_graph.debug.locations import GENERAL, PLACES
 from wick_graph.debug.provenance import Cause, Provenance
 from wick_graph.debug.timeline import Branch, BranchReader, Timeline
-from wick_graph.debug.types import At, Frame, Output
+from wick_graph.debug.types import At, Frame, Output, When
 from wick_graph.debug.values import Change, differences, read_path, value_at, value_or_none
 from wick_graph.debug.view import FACTS, Names, View, ViewCache
 from wick_graph.errors import DebugError
@@ -23,8 +23,6 @@ from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal, line_from
 from wick_graph.journal.page_format import OPENS
 from wick_graph.journal.reconstruct import RecordedRequest
-
-When = Literal["at", "before", "after"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,12 +261,19 @@ class Inspector:
         parts = read_path(path)
         return differences(value_or_none(before, parts), value_or_none(after, parts), parts)
 
-    def _around_step(self) -> tuple[Any, Any]:
-        view = self._cursor.view()
+    def step_end(self, at: At = None) -> Entry:
+        """Return the moment at which a moment's step has written all; itself outside of steps."""
+        with self._lock:
+            return self._step_end(self._cursor.view(at)).entry
+
+    def _step_end(self, view: View) -> View:
         held = self._timeline.steps.of(view.entry.step) if view.entry.step else []
         ends = [at for at in held if self._timeline.entries[at].what == "node.exit"]
-        end = self._cursor.view(ends[-1]) if ends else view
-        return end.before if ends else end.state, end.state
+        return self._cursor.view(ends[-1]) if ends else view
+
+    def _around_step(self) -> tuple[Any, Any]:
+        end = self._step_end(self._cursor.view())
+        return end.before if end.entry.what == "node.exit" else end.state, end.state
 
     def why(self, path: str, at: At = None) -> list[Cause]:
         """List the causes of a value in the state, the nearest first.

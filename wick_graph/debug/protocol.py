@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import models_json_schema
 
-from wick_graph.debug.inspector import When
-from wick_graph.debug.types import Mode, Reason
+from wick_graph.debug.types import Mode, Reason, When
 from wick_graph.debug.values import Op
 
 MOST: Final = 500
@@ -181,6 +180,8 @@ class DiffAnswer(Answer):
     """The differences that a step made, or between two moments."""
 
     changes: list[ChangeRow]
+    at: int
+    """The moment with all of them in its state: `why` knows them there."""
 
 
 class WriteRow(Answer):

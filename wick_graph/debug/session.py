@@ -12,7 +12,6 @@ from langgraph.pregel import Pregel
 
 from wick_graph import langgraph_config
 from wick_graph.core.moments import Listener
-from wick_graph.core.state import StateSchema
 from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
 from wick_graph.debug.comparison import Comparison
 from wick_graph.debug.cursor import Cursor, goal_of
@@ -599,25 +598,3 @@ class DebugSession:
             DebugError: The session is busy with another run.
         """
         return self._run.attach(run, io, spec, journal, saver)
-
-
-def caught_up(session: DebugSession, journal: Journal) -> bool:
-    """Add what others have recorded since; the cursor stays. False if all must be read again.
-
-    Args:
-        session: A session over a recording.
-        journal: The same thread's journal, with nothing cached.
-    """
-    with session._lock:
-        timeline = session._cursor.timeline
-        if not timeline.extend(journal):
-            return False
-        at = session._cursor.at
-        session._cursor.look_at(journal, timeline)
-        session._cursor.at = at
-    return True
-
-
-def show_channels(session: DebugSession, schema: StateSchema) -> None:
-    """Show the channels of an agent's state, without giving the session the agent."""
-    session._cursor.views.json.reducers = with_own(schema)

@@ -20,6 +20,9 @@ How = Literal["continue", "keep", "abort"]
 _OUTPUTS: Final = 10_000
 """Limit of kept lines of output."""
 
+When = Literal["at", "before", "after"]
+"""Where a request is, seen from a moment: at it, the last before it, or the next one."""
+
 Reason = Literal[
     "entry",
     "step",

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 
 from wick_graph import __version__
 from wick_graph.config.fields import UNION_TAGS
-from wick_graph.debug import protocol
+from wick_graph.debug import DebugSession, protocol
 from wick_graph.errors import WickError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Guard, Traced, needed_by
@@ -48,7 +48,7 @@ ROUTES: Final = (
 )
 
 _DESCRIBED: Final = (schemas, agents, page, protocol)
-"""Modules with bodies, whose fields have texts below them."""
+"""Modules with bodies; their fields have texts below them."""
 
 _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     400: {"model": schemas.ErrorAnswer, "description": "The request is refused."},
@@ -102,7 +102,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.sign_ins = sign_ins = SignIns()
-    app.state.recordings = Recordings()
+    app.state.recordings = Recordings(DebugSession.open)
     for router in ROUTES:
         app.include_router(router)
     app.add_exception_handler(RequestValidationError, _refused)

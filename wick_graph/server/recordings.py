@@ -6,21 +6,24 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from wick_graph.core.state import StateSchema
 from wick_graph.debug.answers import Answers
-from wick_graph.debug.session import DebugSession
 from wick_graph.errors import ThreadBusyError
 from wick_graph.service.options import Problem
 from wick_graph.store import SqlSaver
+
+if TYPE_CHECKING:
+    from wick_graph.debug.session import DebugSession
 
 _OPEN: Final = 16
 """Recordings that stay open."""
 
 SILENT: Final = 60.0
-"""Seconds after which a session that nobody uses makes room for another."""
+"""Seconds after which an unused session makes room for another."""
 
 
 @dataclass(slots=True)
@@ -36,9 +39,14 @@ class Session:
 
 
 class Recordings:
-    """The open recordings of a server's tenants; all methods are thread-safe."""
+    """The open recordings of a server's tenants; all methods are thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        opened: `DebugSession.open`.
+    """
+
+    def __init__(self, opened: Callable[..., DebugSession]) -> None:
+        self._opened = opened
         self._lock = threading.Lock()
         self._open: OrderedDict[tuple[str, str, str, int], Answers] = OrderedDict()
         self._sessions: dict[str, Session] = {}
@@ -53,7 +61,7 @@ class Recordings:
         with self._lock:
             found = self._open.get(key)
             if found is None:
-                found = self._open[key] = Answers(saver, thread_id, state)
+                found = self._open[key] = Answers(saver, thread_id, self._opened, state)
             self._open.move_to_end(key)
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)  # one still in use ends with its last user

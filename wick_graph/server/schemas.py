@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from fastapi import Path
+from fastapi import Path, Query
 from jsonschema import Draft202012Validator
 from langchain_core.messages import BaseMessage
 from langgraph.types import StateSnapshot
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -63,6 +64,22 @@ AgentIdPath = Annotated[
 RUN_ID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 RunIdPath = Annotated[str, Path(pattern=RUN_ID, description="The run.")]
+
+
+def _no_number(value: Any) -> Any:
+    """Refuse numbers, which would be read as seconds."""
+    if isinstance(value, str) and not re.match(r"\d{4}-", value):
+        raise ValueError("write a date and a time, as in 2025-01-31T12:00:00Z")
+    return value
+
+
+Limit = Annotated[int, Query(ge=1, le=500, description="The most to list.")]
+
+Before = Annotated[
+    AwareDatetime | None,
+    BeforeValidator(_no_number),
+    Query(description="Next page: only threads that were last used before this time."),
+]
 
 HookName = Literal[
     "tracing",

@@ -72,7 +72,7 @@ class SignIns:
         return cookie, secret
 
     def find(self, cookies: str, secret: str) -> Signed | None:
-        """Return who sends these cookies and this secret; None if nobody has signed in so."""
+        """Return who sends these cookies and this secret; None if no browser has signed in so."""
         self._drop_old()
         for value in self._own(cookies):
             held = self._browsers.get(_hash(value))

@@ -35,7 +35,7 @@ function shown(found, show) {
 
 /** @typedef {{thread: string, seq: number, go: (seq: number) => void, node: string | null}} Props */
 
-/** @param {Props} props */
+/** @param {Props & {path: string}} props */
 function Why({ thread, seq, go, path }) {
   const found = useAnswer(thread, seq, "/why", { path });
   return shown(found, (answer) => html`<ol class="why" aria-label=${`Why ${path}`}>
@@ -47,8 +47,8 @@ function Why({ thread, seq, go, path }) {
   </ol>`);
 }
 
-/** @param {Props & {change: any}} props */
-function Change({ thread, seq, go, node, change }) {
+/** @param {Props & {change: any, at: number}} props */
+function Change({ thread, at, go, node, change }) {
   const [asks, setAsks] = useState(false);
   return html`<li class=${`change ${change.op}`}>
     <p class="line">
@@ -58,7 +58,7 @@ function Change({ thread, seq, go, node, change }) {
     </p>
     ${change.op !== "add" && html`<div class="before"><${Value} thread=${thread} value=${change.before} /></div>`}
     ${change.op !== "remove" && html`<div class="after"><${Value} thread=${thread} value=${change.after} /></div>`}
-    ${asks && html`<${Why} thread=${thread} seq=${seq} go=${go} node=${node} path=${change.path} />`}
+    ${asks && html`<${Why} thread=${thread} seq=${at} go=${go} node=${node} path=${change.path} />`}
   </li>`;
 }
 
@@ -69,7 +69,7 @@ function Changes(props) {
   return html`${shown(changes, (answer) =>
       answer.changes.length
         ? html`<ul class="changes">
-            ${answer.changes.map((/** @type {any} */ change) => html`<${Change} key=${`${props.seq} ${change.path}`} ...${props} change=${change} />`)}
+            ${answer.changes.map((/** @type {any} */ change) => html`<${Change} key=${`${props.seq} ${change.path}`} ...${props} change=${change} at=${answer.at} />`)}
           </ul>`
         : html`<p>This step changed nothing.</p>`)}
     ${!writes.error && writes.answer?.writes.length > 0 &&

@@ -22,8 +22,7 @@ from wick_graph.picture.formats import layout_of
 from wick_graph.server import schemas
 from wick_graph.server.guard import API, PAGE, Debugging, Reader, RequestContext
 from wick_graph.server.recordings import Recordings
-from wick_graph.server.routes.threads import Before, Limit
-from wick_graph.server.schemas import thread_answer
+from wick_graph.server.schemas import Before, Limit, thread_answer
 from wick_graph.server.sign_in import LASTS, Signed, SignIns
 from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.options import Problem

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import AwareDatetime, BeforeValidator
 from pydantic_core import to_json
 
 from wick_graph import langgraph_config
@@ -17,7 +15,7 @@ from wick_graph.journal import Journal
 from wick_graph.server import schemas
 from wick_graph.server.guard import Reader, RequestContext, Runner
 from wick_graph.server.routes.runs import LastEventId, follow
-from wick_graph.server.schemas import state_answer, stream_answer, thread_answer
+from wick_graph.server.schemas import Before, Limit, state_answer, stream_answer, thread_answer
 from wick_graph.service.options import Problem
 
 router: Final = APIRouter(tags=["threads"])
@@ -33,22 +31,6 @@ def encoded(step: Any, **more: Any) -> bytes:
     """Write a step as JSON; bytes as base64, and what JSON has no form for as its text."""
     shown = {**state_answer(step), **more}
     return to_json(shown, inf_nan_mode="null", bytes_mode="base64", serialize_unknown=True)
-
-
-def _written(value: Any) -> Any:
-    """Refuse numbers, which would be read as seconds."""
-    if isinstance(value, str) and not re.match(r"\d{4}-", value):
-        raise ValueError("write a date and a time, as in 2025-01-31T12:00:00Z")
-    return value
-
-
-Limit = Annotated[int, Query(ge=1, le=500, description="The most to list.")]
-
-Before = Annotated[
-    AwareDatetime | None,
-    BeforeValidator(_written),
-    Query(description="Next page: only threads that were last used before this time."),
-]
 
 
 @router.get("/threads", response_model=list[schemas.ThreadAnswer])

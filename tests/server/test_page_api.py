@@ -1,0 +1,274 @@
+"""The page's API over recordings: pages, moments, requests, causes, sessions; nothing executes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.debug.support import World
+from tests.server.support import AGENTS, Served, frames, serving
+from wick_graph import Agent
+from wick_graph.debug import DebugSession, protocol
+from wick_graph.debug.answers import INSIDE, WHOLE, Answers
+from wick_graph.errors import DebugError
+from wick_graph.journal.entry import entry_of
+from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel, calls
+
+pytestmark = pytest.mark.xdist_group("page_api")  # they share a server
+
+SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+LONG = " ".join(f"line {number}" for number in range(20_000))
+ASK = {"messages": [{"role": "user", "content": f"What is 21*2? My key is {SECRET}."}]}
+CALL = "{text: Let me see., calls: [{tool: calculate, args: {expression: 21*2}}]}"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("page_api")
+    talk = f"steps: [{CALL}, '{LONG}', {CALL}, Again.]"
+    with serving(folder, agents=AGENTS, talk=talk) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def http(served: Served) -> Iterator[httpx.Client]:
+    with served.http() as client:
+        client.headers["Origin"] = served.url
+        yield client
+
+
+@pytest.fixture(scope="module")
+def thread(http: httpx.Client) -> str:
+    done = http.post("/agents/default/invoke", json=ASK)
+    assert done.status_code == 200, done.text
+    return str(done.json()["thread_id"])
+
+
+def get(http: httpx.Client, where: str, /, **query: Any) -> Any:
+    got = http.get(f"/ui/api/v1{where}", params=query)
+    assert got.status_code == 200, got.text
+    assert SECRET not in got.text
+    return got.json()
+
+
+def rows(http: httpx.Client, thread: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = get(http, f"/threads/{thread}/moments", limit=500)["moments"]
+    return found
+
+
+def seq_of(http: httpx.Client, thread: str, kind: str, phase: str, nth: int = 0) -> int:
+    found = [r for r in rows(http, thread) if (r["kind"], r["phase"]) == (kind, phase)]
+    return int(found[nth]["seq"])
+
+
+def test_pages_of_moments_are_all_of_them_in_order(http: httpx.Client, thread: str) -> None:
+    about = get(http, f"/threads/{thread}/recording")
+    assert [run["agent"] for run in about["runs"]] == ["default"]
+    assert about["notes"] == []
+    found: list[int] = []
+    while page := get(http, f"/threads/{thread}/moments", after=len(found), limit=7)["moments"]:
+        found += [row["seq"] for row in page]
+    assert found == [*range(1, about["last"] + 1)]
+    refused = http.get(f"/ui/api/v1/threads/{thread}/moments", params={"limit": 501})
+    assert refused.status_code == 400
+
+
+def test_a_page_costs_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [calls(("add", {"a": n, "b": 1})) for n in range(60)]
+    url = f"sqlite:///{tmp_path / 'long.db'}"
+    agent, _ = World().agent(url, *steps, "Done.", hooks=[], max_iterations=99)
+    agent.invoke("add them", thread_id="t")
+    agent.close()
+    decoded = 0
+
+    def counted(*args: Any) -> Any:
+        nonlocal decoded
+        decoded += 1
+        return entry_of(*args)
+
+    monkeypatch.setattr("wick_graph.journal.reader.entry_of", counted)
+    with SqlSaver.from_url(url) as saver:
+        answers = Answers(saver, "t", DebugSession.open)
+        last = answers.recording().last
+        assert last > 600
+        assert decoded == 0
+        for after in (0, last // 2, last - 20):
+            decoded = 0
+            page = answers.moments(after, 20)
+            assert [row.seq for row in page.moments] == [*range(after + 1, after + 21)]
+            assert decoded <= 40
+        answers.close()
+
+
+def test_a_moment_has_its_stack_and_its_call(http: httpx.Client, thread: str) -> None:
+    seq = seq_of(http, thread, "tool", "exit")
+    made = get(http, f"/threads/{thread}/moments/{seq}")
+    assert made["call"]["args"] == {"expression": "21*2"}
+    assert made["call"]["result"] == "42"
+    assert [frame["kind"] for frame in made["stack"]][-1] == "agent"
+    assert "calculate" in made["line"]
+
+
+def test_a_request_says_where_each_part_is_from(http: httpx.Client, thread: str) -> None:
+    seq = seq_of(http, thread, "model", "request", 1)
+    head = get(http, f"/threads/{thread}/moments/{seq}/request")
+    assert (head["when"], head["exact"], head["messages"]) == ("at", True, 3)
+    parts = get(http, f"/threads/{thread}/moments/{seq}/blame")
+    assert parts["total"] == len(parts["parts"])
+    assert {part["by"] for part in parts["parts"]} >= {"thread", "agent"}
+    last = get(http, f"/threads/{thread}/moments/{seq}/blame", limit=1)
+    assert (last["offset"], len(last["parts"])) == (parts["total"] - 1, 1)
+
+
+def test_a_step_shows_what_it_changed_and_why(http: httpx.Client, thread: str) -> None:
+    seq = seq_of(http, thread, "tool", "exit")
+    changes = get(http, f"/threads/{thread}/moments/{seq}/diff")["changes"]
+    assert next((c["path"], c["op"]) for c in changes) == ("messages[2]", "add")
+    after = seq_of(http, thread, "model", "request", 1)
+    why = get(http, f"/threads/{thread}/moments/{after}/why", path="messages[-1].content")
+    assert why["causes"][0]["by"] == "tool:calculate"
+    between = get(http, f"/threads/{thread}/moments/1/diff", to=after)
+    assert len(between["changes"]) > 1
+    writes = get(
+        http, f"/threads/{thread}/moments/{seq_of(http, thread, 'node', 'exit', -1)}/writes"
+    )
+    assert "messages" in {write["channel"] for write in writes["writes"]}
+
+
+def test_a_part_of_the_state_has_a_path_and_an_end(http: httpx.Client, thread: str) -> None:
+    last = get(http, f"/threads/{thread}/recording")["last"]
+    at = f"/threads/{thread}/moments/{last}/state"
+    assert get(http, at, path="messages[2].content")["value"] == "42"
+    page = get(http, at, path="messages", offset=1, limit=2)
+    assert [m["role"] for m in page["value"]] == ["assistant", "tool"]
+    assert page["total"] == 4
+    wrong = http.get(f"/ui/api/v1{at}", params={"path": "nothing.here"})
+    assert wrong.status_code == 404
+    assert "there is nothing at nothing.here" in wrong.json()["error"]
+
+
+def test_a_long_text_comes_in_pieces(http: httpx.Client, thread: str) -> None:
+    last = get(http, f"/threads/{thread}/recording")["last"]
+    at = f"/threads/{thread}/moments/{last}/state"
+    inside = get(http, at, path="messages[3]")["value"]["content"]
+    assert (inside["$text"], inside["$chars"]) == (LONG[:INSIDE], len(LONG))
+    alone = get(http, at, path="messages[3].content")["value"]
+    assert alone["$text"] == LONG[:WHOLE]
+    text = ""
+    while len(text) < alone["$chars"]:
+        text += get(http, f"/threads/{thread}/blobs/{alone['$blob']}", offset=len(text))["text"]
+    assert text == LONG
+    assert http.get(f"/ui/api/v1/threads/{thread}/blobs/{'0' * 64}").status_code == 404
+
+
+def test_moving_and_looking_execute_nothing(http: httpx.Client, thread: str) -> None:
+    before = get(http, f"/threads/{thread}/recording")
+    first = get(http, f"/threads/{thread}/moments/1/move", verb="turn")
+    assert first["seq"] == seq_of(http, thread, "model", "request")
+    back = get(http, f"/threads/{thread}/moments/{first['seq']}/move", verb="first")
+    assert (back["seq"], back["mode"]) == (1, "PAST")
+    end = get(http, f"/threads/{thread}/moments/{before['last']}/move", verb="step")
+    assert (end["moved"], end["reason"]) == (False, "end")
+    plan = get(http, f"/threads/{thread}/moments/{first['seq']}/preview")
+    assert {one["kind"] for one in plan["will_execute"]} == {"node", "model", "tool"}
+    assert get(http, f"/threads/{thread}/recording") == before
+
+
+def test_hits_of_a_search_come_as_lines(http: httpx.Client, thread: str) -> None:
+    with http.stream("GET", f"/ui/api/v1/threads/{thread}/search", params={"q": "21*2"}) as got:
+        hits = [json.loads(line) for line in got.iter_lines() if line]
+    seqs = [hit["seq"] for hit in hits]
+    assert seqs == sorted(seqs)
+    assert seq_of(http, thread, "tool", "enter") in seqs
+    hidden = http.get(f"/ui/api/v1/threads/{thread}/search", params={"q": SECRET})
+    assert hidden.text.strip() == ""
+
+
+def test_events_are_the_moments_in_order_and_new_ones_follow(http: httpx.Client) -> None:
+    first = http.post("/agents/default/invoke", json=ASK).json()
+    path = f"/ui/api/v1/threads/{first['thread_id']}/events"
+    last = get(http, f"/threads/{first['thread_id']}/recording")["last"]
+    seen: list[int] = []
+    with http.stream("GET", path, params={"after": 3}) as got:
+        buffer = ""
+        for text in got.iter_text():
+            buffer += text
+            whole, _, buffer = buffer.rpartition("\n\n")
+            seen += [number for number, _, _ in frames(whole) if number is not None]
+            if seen and seen[-1] == last:
+                more = {**ASK, "thread_id": first["thread_id"]}
+                assert http.post("/agents/default/invoke", json=more).status_code == 200
+                last = get(http, f"/threads/{first['thread_id']}/recording")["last"] - 1
+            elif seen and seen[-1] > last:
+                break
+    assert seen == [*range(4, 4 + len(seen))]
+
+
+def test_the_graph_is_data_with_places(http: httpx.Client, thread: str) -> None:
+    made = get(http, f"/threads/{thread}/graph")
+    assert {node["id"] for node in made["nodes"]} == set(made["layout"]["boxes"])
+    assert len(made["edges"]) == len(made["layout"]["edges"])
+    assert made["run"]["nodes"]["model"]["visits"] == 2
+    assert any("2 visits" in line for node in made["nodes"] for line in node["lines"])
+
+
+def test_a_session_stops_at_breakpoints_and_is_one_users(http: httpx.Client, thread: str) -> None:
+    base = "/ui/api/v1"
+    made = http.post(f"{base}/threads/{thread}/sessions", json={})
+    assert made.status_code == 201, made.text
+    name = made.json()["session"]
+    again = http.post(f"{base}/threads/{thread}/sessions", json={})
+    assert (again.status_code, again.json()["error"]) == (409, "thread is busy")
+    wrong = http.post(f"{base}/sessions/{name}/breakpoints", json={"spec": "stop at nothing"})
+    assert wrong.status_code == 400
+    point = http.post(f"{base}/sessions/{name}/breakpoints", json={"spec": "break tool:calculate"})
+    (one,) = point.json()["breakpoints"]
+    stop = http.post(f"{base}/sessions/{name}/move", json={"verb": "cont"}).json()
+    assert (stop["reason"], stop["breakpoint"]) == ("breakpoint", one["number"])
+    gone = http.request("DELETE", f"{base}/sessions/{name}/breakpoints/{one['number']}", json={})
+    assert gone.json()["breakpoints"] == []
+    here = http.get(f"{base}/sessions/{name}").json()
+    assert here["seq"] == stop["seq"]
+    back = http.post(f"{base}/sessions/{name}/move", json={"verb": "goto", "to": "@first"}).json()
+    assert back["seq"] == 1
+    assert http.request("DELETE", f"{base}/sessions/{name}", json={}).status_code == 204
+    assert http.get(f"{base}/sessions/{name}").status_code == 404
+
+
+def test_a_session_waits_for_the_end_of_a_run(endless: Served) -> None:
+    with endless.http() as http, endless.client() as client:
+        http.headers["Origin"] = endless.url
+        stream = client.stream("Hello.", agent="slow")
+        thread = next(iter(stream)).thread_id
+        refused = http.post(f"/ui/api/v1/threads/{thread}/sessions", json={})
+        assert refused.status_code == 409
+        assert get(http, f"/threads/{thread}/recording")["runs"][0]["status"] == "running"
+
+
+def test_answers_follow_a_thread_that_goes_on(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'grows.db'}"
+    model = ScriptedModel(["One.", "Two."])
+    with SqlSaver.from_url(url) as saver, Agent("talker", model, store=url) as agent:
+        agent.invoke("first", thread_id="t")
+        answers = Answers(saver, "t", DebugSession.open)
+        last = answers.recording().last
+        assert "One." in str(answers.state(last, "messages", 0, 9).value)
+        agent.invoke("second", thread_id="t")
+        now = answers.recording().last
+        assert now > last
+        assert "Two." in str(answers.state(now, "messages", 0, 9).value)
+        with pytest.raises(DebugError, match="not at hand"):
+            answers.blob("0" * 64, 0)
+        answers.close()
+
+
+def test_the_protocol_describes_every_answer() -> None:
+    made = protocol.schema()["$defs"]
+    assert {one.__name__ for one in protocol.ANSWERS} <= made.keys()
+    assert all(one["additionalProperties"] is False for one in made.values())

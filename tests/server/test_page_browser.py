@@ -1,0 +1,236 @@
+"""The page in Debian's Chromium: from signing in to the cause of a change; hostile texts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.server.support import AGENTS, Served, serving
+
+pytestmark = pytest.mark.xdist_group("page_browser")  # they share a browser and a server
+
+WAIT = 60_000
+"""Milliseconds after which a test gives up."""
+
+HOSTILE = (
+    "<script>window.owned=1</script>",
+    "<img src=x onerror=window.owned=1>",
+    "<svg onload=window.owned=1>",
+    "<svg><script>window.owned=1</script></svg>",
+    "<iframe srcdoc='<script>parent.owned=1</script>'></iframe>",
+    "<a href='javascript:window.owned=1'>x</a>",
+    "javascript:window.owned=1",
+    "</pre><script>window.owned=1</script>",
+    "</script><script>window.owned=1</script>",
+    "<body onload=window.owned=1>",
+    "<details open ontoggle=window.owned=1>x</details>",
+    "<input autofocus onfocus=window.owned=1>",
+    "<object data='javascript:window.owned=1'></object>",
+    "<embed src='javascript:window.owned=1'>",
+    "<math><mtext><img src=x onerror=window.owned=1></mtext></math>",
+    "<style>@import 'http://127.0.0.1:9/x.css';</style>",
+    "<link rel=stylesheet href='http://127.0.0.1:9/x.css'>",
+    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
+    "<base href='http://127.0.0.1:9/'>",
+    "<form action='http://127.0.0.1:9/'><button>x</button></form>",
+    "![x](http://127.0.0.1:9/x.png)",
+    "[x](javascript:window.owned=1)",
+    "${window.owned=1} {{constructor.constructor('window.owned=1')()}}",
+    '"><img src=x onerror=window.owned=1>',
+    "' onmouseover=window.owned=1 x='",
+    "<template><script>window.owned=1</script></template>",
+)
+"""Texts that would run as code if one of them were ever read as markup."""
+
+MARKUP = (
+    "script, img, iframe, object, embed, style, link, meta, base, math, template, a[href^=java]"
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("browser")
+    call = {"tool": "calculate", "args": {"expression": "21*2"}}
+    steps = [{"text": "Let me see.", "calls": [call]}, "It is 42."]
+    odd = [{"text": text, "calls": [{**call, "args": {"expression": text}}]} for text in HOSTILE]
+    agents = AGENTS + "  odd: {model: 'scripted:odd.yaml', max_iterations: 99}\n"
+    texts = {"talk": json.dumps({"steps": steps}), "odd": json.dumps({"steps": [*odd, "Done."]})}
+    with serving(folder, "--host", "127.0.0.1", agents=agents, **texts) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def token(served: Served) -> str:
+    return served.wick("token", "create", "--scope", "run,debug")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert path is not None, "install Debian's chromium, as .ci/run does"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A browser whose requests, errors and dialogs are noted."""
+
+    def __init__(self, context: BrowserContext, served: Served) -> None:
+        self.context, self.served = context, served
+        self.foreign: list[str] = []
+        self.said: list[str] = []
+        context.set_default_timeout(WAIT)
+        context.on("request", self._request)
+        context.on("console", self._console)
+        context.on("weberror", lambda error: self.said.append(str(error.error)))
+        context.on("dialog", self._dialog)
+
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith((f"{self.served.url}/", "data:,")):
+            self.foreign.append(request.url)
+
+    def _console(self, message: Any) -> None:
+        if message.type == "error":
+            self.said.append(message.text)
+
+    def _dialog(self, dialog: Any) -> None:
+        self.said.append(dialog.message)
+        dialog.dismiss()
+
+    def opened(self, token: str) -> Page:
+        page = self.context.new_page()
+        page.goto(f"{self.served.url}/ui/")
+        page.get_by_label("Access token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("heading", name="Threads")).to_be_visible(timeout=WAIT)
+        return page
+
+    def check(self) -> None:
+        assert self.foreign == []
+        # Before the first sign-in, and for what is not recorded of a moment.
+        answers = ("status of 401", "status of 404")
+        assert [text for text in self.said if not any(a in text for a in answers)] == []
+
+
+@pytest.fixture
+def watched(chromium: Browser, served: Served) -> Iterator[Watched]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    made = Watched(context, served)
+    yield made
+    context.close()
+    made.check()
+
+
+def asked(served: Served, token: str, agent: str, text: str) -> str:
+    with served.http(token) as http:
+        body = {"messages": [{"role": "user", "content": text}]}
+        done = http.post(f"/agents/{agent}/invoke", json=body)
+        assert done.status_code == 200, done.text
+        return str(done.json()["thread_id"])
+
+
+def test_from_signing_in_to_the_cause_of_a_change(
+    served: Served, token: str, watched: Watched
+) -> None:
+    asked(served, token, "default", "What is 21*2?")
+    page = watched.opened(token)
+    page.get_by_role("link", name="What is 21*2?").click()
+    grid = page.get_by_role("grid", name="Moments")
+    expect(grid.get_by_role("row", selected=True)).to_contain_text("run default", timeout=WAIT)
+    page.get_by_role("button", name="Turn ▶").click()
+    expect(grid.get_by_role("row", selected=True)).to_contain_text("request", timeout=WAIT)
+    grid.press("e")
+    expect(page.get_by_text("no more errors are recorded")).to_be_visible(timeout=WAIT)
+    grid.press("m")
+    panel = page.get_by_role("tabpanel")
+    expect(panel).to_contain_text("messages[2]", timeout=WAIT)
+    panel.get_by_role("button", name="Why?").first.click()
+    expect(panel.get_by_role("list", name="Why messages[2]")).to_contain_text("tool:calculate")
+    page.get_by_role("tab", name="Request").click()
+    expect(panel).to_contain_text("exactly what was sent", timeout=WAIT)
+    page.get_by_role("tab", name="Graph").click()
+    expect(panel.locator("svg .here")).to_have_count(1, timeout=WAIT)
+    assert page.evaluate("document.querySelectorAll('*').length") < 3_000
+    page.reload()  # the tab keeps its secret, and its address the moment
+    expect(grid.get_by_role("row", selected=True)).to_be_visible(timeout=WAIT)
+    second = watched.context.new_page()  # another tab asks the first one
+    second.goto(f"{served.url}/ui/")
+    expect(second.get_by_role("heading", name="Threads")).to_be_visible(timeout=WAIT)
+    second.get_by_role("button", name="Sign out").click()
+    expect(second.get_by_role("heading", name="Sign in")).to_be_visible(timeout=WAIT)
+
+
+def test_a_breakpoint_stops_and_a_search_finds(
+    served: Served, token: str, watched: Watched
+) -> None:
+    thread = asked(served, token, "default", "Stop at the tool.")
+    page = watched.opened(token)
+    page.goto(f"{served.url}/ui/#/threads/{thread}")
+    grid = page.get_by_role("grid", name="Moments")
+    page.get_by_text("Breakpoints", exact=True).click()
+    page.get_by_label("Breakpoint", exact=True).fill("break tool:calculate")
+    page.get_by_role("button", name="Set").click()
+    page.get_by_role("button", name="Go to the next stop").click()
+    expect(grid.get_by_role("row", selected=True)).to_contain_text("tool calculate", timeout=WAIT)
+    page.get_by_role("searchbox").fill("21*2")
+    page.get_by_role("searchbox").press("Enter")
+    hit = page.get_by_role("listitem").get_by_role("button", name="reply")
+    hit.first.click()
+    expect(grid.get_by_role("row", selected=True)).to_contain_text("response", timeout=WAIT)
+
+
+def test_hostile_texts_are_texts_in_every_view(
+    served: Served, token: str, watched: Watched
+) -> None:
+    thread = asked(served, token, "odd", "".join(HOSTILE))
+    page = watched.opened(token)
+    expect(page.get_by_role("link", name="window.owned").first).to_be_visible(timeout=WAIT)
+    check(page)
+    page.goto(f"{served.url}/ui/#/threads/{thread}")
+    grid, panel = page.get_by_role("grid", name="Moments"), page.get_by_role("tabpanel")
+    expect(grid.get_by_role("row").first).to_be_visible(timeout=WAIT)
+    grid.press("End")
+    for tab in ("State", "Request", "Moment", "Preview", "Graph", "Changes"):
+        page.get_by_role("tab", name=tab).click()
+        expect(panel).not_to_contain_text("Loading", timeout=WAIT)
+        check(page)
+    page.get_by_role("tab", name="State").click()
+    for text in HOSTILE:
+        expect(panel.get_by_text(text, exact=True).first).to_be_attached(timeout=WAIT)
+    page.get_by_role("searchbox").fill("<script")
+    page.get_by_role("searchbox").press("Enter")
+    expect(page.get_by_role("listitem").filter(has_text="<script").first).to_be_visible()
+    check(page)
+
+
+def check(page: Page) -> None:
+    assert page.evaluate("window.owned") is None
+    assert page.locator(f"#app :is({MARKUP})").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 900, 1_600])
+def test_nothing_is_wider_than_the_window(
+    served: Served, token: str, chromium: Browser, width: int, scheme: Any
+) -> None:
+    thread = asked(served, token, "default", "How wide is it?" + "x" * 300)
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    made = Watched(context, served)
+    page = made.opened(token)
+    wide = "document.documentElement.scrollWidth"
+    assert page.evaluate(wide) <= width
+    page.goto(f"{served.url}/ui/#/threads/{thread}")
+    panel = page.get_by_role("tabpanel")
+    for tab in ("Changes", "Request", "State", "Moment", "Graph", "Preview"):
+        page.get_by_role("tab", name=tab).click()
+        expect(panel).not_to_contain_text("Loading", timeout=WAIT)
+        assert page.evaluate(wide) <= width, tab
+    context.close()
+    made.check()
