@@ -298,7 +298,8 @@ def build_agent(
     own = config.model_fields_set if file.additions.ttl is None else ()
     hooks = hooks_of(agent_id, file) if hooks is None else hooks
     hooks = _with_background(hooks, config, agents)
-    check_approvals(agent_id, file, [*tools, *(tool for hook in hooks for tool in hook.tools({}))])
+    offered = [*tools, *(tool for hook in hooks for tool in hook.tools({}))]
+    check_approvals(agent_id, file, [str(getattr(tool, "name", "")) for tool in offered])
     opened = store() if callable(store) else store  # a refused agent must not create a database
     kept = file.long_term if isinstance(opened, SqlSaver) and not alone else None
     return Agent(

@@ -23,6 +23,7 @@ from tests.engine.typed_process import BERN, City
 from wick_graph import Agent, SqlSaver, ToolContext, tool
 from wick_graph.config import load_config
 from wick_graph.errors import WickError
+from wick_graph.events import Done
 from wick_graph.hooks import ApprovalHook, OutputGuardrail, TracingHook
 from wick_graph.server.app import create_app
 from wick_graph.service.options import ServerOptions
@@ -33,6 +34,7 @@ from wick_graph.testing import ScriptedModel, call, error
 from wick_graph.tracing import recording
 from wick_graph.tracing.otel import OtelRecorder, RequestTracer
 
+CITY = City(name="Bern", people=134_000)
 SECRET = "canary4711ofthecontext"
 """Plain letters: no form of text changes them."""
 
@@ -152,7 +154,8 @@ def ask(agent: Agent[City, Ctx], how: str, answer: Any = None) -> Any:
         given = {one.id: {"decision": "approve"} for one in result.interrupts}
         if how == "stream":
             *_, last = agent.stream_resume("t", given, context=context)
-            result = last.result  # type: ignore[attr-defined]  # of `Done`
+            assert isinstance(last, Done)
+            result = last.result
         else:
             result = agent.resume("t", given, context=context)
     return result
@@ -168,7 +171,7 @@ def test_python_keeps_it_nowhere(keys: Keys | None, how: str, tmp_path: Path, to
     with recording(recorder):
         with SqlSaver.from_url(url, keys=keys) as store:
             agent = desk(store, *STEPS)
-            assert ask(agent, how).output == City(**BERN)
+            assert ask(agent, how).output == CITY
             failing = desk(store, call("boom"), error(RuntimeError("no model")))
             with pytest.raises(WickError):
                 failing.invoke("Who am I?", thread_id="u", context=Ctx("ada"))

@@ -86,6 +86,14 @@ def test_prompt_tools_and_model_follow_the_handoff(door: Door) -> None:
     assert door(agents(model_of("New."), model_of()), "Hi.").text == "New."
 
 
+@pytest.mark.parametrize("written", [["billing"], {"billing": 1}, 5, "nobody"])
+def test_a_wrong_name_of_the_active_agent_means_the_entry_agent(written: Any) -> None:
+    agent = agents(model_of(GO, "Hello."), model_of("Billing."))
+    agent.invoke("Hi.", thread_id="t")
+    agent.graph.update_state({"configurable": {"thread_id": "t"}}, {"active": written})
+    assert agent.invoke("Who?", thread_id="t").text == "Hello."
+
+
 def test_it_needs_no_node_and_no_step_of_its_own() -> None:
     agent = agents(model_of(GO), model_of("Done."))
     alone = Agent("desk", model_of())

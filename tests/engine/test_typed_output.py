@@ -542,3 +542,13 @@ def test_a_budget_and_an_input_guardrail_hold_while_an_output_is_asked_again(doo
     assert result.reason == "the budget of 1 tokens for this run is used up"
     assert len(model.calls) == 1
     assert seen == ["Go"]
+
+
+@pytest.mark.parametrize("held", ["nonsense of data", ["data"], {"name": ["City"], "data": 1}, 5])
+def test_an_edit_of_the_output_breaks_no_thread(held: Any) -> None:
+    agent, _ = typed(call("City", **BERN), call("City", **BERN))
+    agent.invoke("Go", thread_id="t")
+    agent.graph.update_state({"configurable": {"thread_id": "t"}}, {"output": held})
+    with pytest.raises(OutputError):
+        _ = agent.resume("t").output
+    assert agent.invoke("Again", thread_id="t").output == CITY

@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessageChunk
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel
 
-from tests.engine.support import async_door, roles, sync_door, wild
+from tests.engine.support import Door, async_door, roles, sync_door, wild
 from tests.source import ROOT
 from tests.support import forked
 from wick_graph import Agent, BaseHook, SqlSaver, ToolContext, tool
@@ -347,3 +347,12 @@ def test_a_reply_that_is_asked_for_again_is_withheld_too() -> None:
     assert seen[-1].result is not None
     assert seen[-1].result.structured == {"words": "It is ****."}
     assert "tulip" not in repr(seen)
+
+
+@DOORS
+def test_a_repeated_key_gives_the_reason_again(door: Door, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'w.db'}"
+    for _ in range(2):
+        with agent_of("A tulip.", hooks=[OutputGuardrail(has_secret)], store=url) as agent:
+            result = door(agent, "Go", thread_id="t", idempotency_key="k")
+            assert (result.stopped_because, result.reason) == ("guardrail", "it tells the secret")

@@ -658,6 +658,7 @@ async def find_previous_run(call: RunCall, bridge: Bridge) -> None:
     call.previous = PreviousResult(values, tuple(state.interrupts) if waits else ())
     run.usage = _used(values.get("messages") or ())
     run.stopped = state.values.get("stop_reason") or ("cancelled" if state.next else "done")
+    run.reason = (before.last_error or "") if is_head and before is not None else ""
     if waits:
         run.stopped = "interrupted"
 

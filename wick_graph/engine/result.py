@@ -114,7 +114,8 @@ def result_of(
     answered = isinstance(last, AIMessage) and not last.tool_calls and run.stopped != "empty"
     text = last.text if answered and last is not None else ""
     because = run.stopped or "done"
-    found = (values.get("output") or {}) if output is not None else {}
+    found = values.get("output") if output is not None else None
+    found = found if isinstance(found, Mapping) else {}  # an edit may write anything
     given = because == "done" and "data" in found
     if output is None and because == "done":
         made: Any = text

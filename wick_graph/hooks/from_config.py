@@ -74,8 +74,8 @@ def check_context(agent_id: str, schema: ContextSchema | None, file: AgentsFile)
             raise file.error(("agents", agent_id, "context"), str(error)) from None
 
 
-def check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> None:
-    """Check that no approval rule of an agent has a misspelt name.
+def check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[str]) -> None:
+    """Check that no approval rule of an agent has a misspelt name; `tools` are the right ones.
 
     Raises:
         ConfigError: One has, or it names a handoff that no agent of the file offers.
@@ -83,7 +83,7 @@ def check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[Any]) -> No
     rules = file.agent(agent_id).approvals
     teams = {key: one.handoffs for key, one in file.agents.items() if one.handoffs}
     handoffs = [f"{TRANSFER}{name}" for name in {**teams, **dict.fromkeys(chain(*teams.values()))}]
-    names = [*(str(getattr(tool, "name", "")) for tool in tools), *handoffs]
+    names = [*tools, *handoffs]
     found = misspelt(rules, names)
     wrong = f"did you mean {found[1]}?" if found else f"the handoffs are {', '.join(handoffs)}"
     for rule in rules if handoffs and not found else ():

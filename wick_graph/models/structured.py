@@ -349,7 +349,7 @@ class Output:
         Raises:
             OutputError: It was made for another type, or its type refuses it now.
         """
-        form = self.by_name.get(value.get("name", ""))
+        form = self.by_name.get(str(value.get("name")))
         if form is None:
             raise OutputError(
                 f"the thread holds an output of the type {value.get('name')!r}; "

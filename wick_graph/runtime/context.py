@@ -97,7 +97,8 @@ class AgentSpec:
 
     def active(self, state: Mapping[str, Any]) -> AgentSpec:
         """Return the part that is active in a state; itself if none is."""
-        return self.parts.get(state.get(ACTIVE) or "", self)
+        name = state.get(ACTIVE)  # a tool or an edit may write anything
+        return self.parts.get(name, self) if isinstance(name, str) else self
 
     @property
     def withholds(self) -> bool:
