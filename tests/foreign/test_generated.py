@@ -43,7 +43,7 @@ class Generated:
         for at in range(self.random.randint(2, 6)):
             ends = self.random.choice(kinds)(f"s{at}", ends)
         self.lead(ends, END)
-        self.graph = self.made.compile(InMemorySaver())
+        self.graph: Any = self.made.compile(InMemorySaver())
 
     def node(self, name: str, result: Callable[[], Any] | None = None) -> str:
         def run(state: Any) -> Any:

@@ -33,7 +33,7 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("OTHER_API_KEY", SECRET)
     with SqlSaver.from_url("sqlite://") as saver:
         asked = calls(("send", {"text": f"key {SECRET}"}))
-        graph = create_agent(model(asked, "done"), tools=[send], checkpointer=saver)
+        graph: Any = create_agent(model(asked, "done"), tools=[send], checkpointer=saver)
         where: Any = config()
         with record() as recording, pytest.raises(ValueError, match="refused"):
             graph.invoke({"messages": [("user", f"use {SECRET}")]}, where)
@@ -70,7 +70,7 @@ def test_no_export_holds_it(journal: Journal, tmp_path: Path) -> None:
     assert SECRET.encode() not in file.read_bytes()
     with open_wickrun(file) as opened:
         told = [opened.journal.details(moment) for moment in opened.journal.moments()]
-        held = [one.checkpoint for one in opened.saver.list(None)]
+        held: list[Any] = [one.checkpoint for one in opened.saver.list(None)]
         held += [one.pending_writes for one in opened.saver.list(None)]
         assert told
         assert held

@@ -83,7 +83,7 @@ def test_a_copy_costs_one_commit_for_each_superstep(monkeypatch: pytest.MonkeyPa
     turns = 20
     monkeypatch.setattr(transactions, "WAIT_SECONDS", 60.0)  # however slow the machine is
     asked = [calls(("add", {"a": n, "b": 1})) for n in range(turns)]
-    graph = create_agent(model(*asked, "done"), tools=[add])
+    graph: Any = create_agent(model(*asked, "done"), tools=[add])
     commits: list[str] = []
     with SqlSaver.from_url("sqlite://") as copies:
         copies._core._connection.set_trace_callback(  # type: ignore[union-attr]  # open

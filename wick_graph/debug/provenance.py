@@ -70,7 +70,7 @@ class Provenance:
 
     def _from_start(self, view: View, path: Path, message: BaseMessage | None) -> Path:
         """Count the index of an item from the start of its list, as subgraphs write it."""
-        held = view.values.get(path[0]) if self._foreign and message is None else None
+        held = view.values.get(str(path[0])) if self._foreign and message is None else None
         at = path[1] if len(path) > 1 else None
         if not isinstance(held, list) or not isinstance(at, int) or at >= 0:
             return path
@@ -380,7 +380,7 @@ def _message_at(view: View, path: Path) -> BaseMessage | None:
 
 def _had(end: View, path: Path, message: BaseMessage) -> bool:
     """Return whether a message was in the state before a node wrote it."""
-    held = end.base.get(path[0])
+    held = end.base.get(str(path[0]))
     known = (one for one in held if isinstance(one, BaseMessage)) if isinstance(held, list) else ()
     return any(
         (one.id, one.type, one.content) == (message.id, message.type, message.content)
