@@ -15,7 +15,7 @@ from tests.debugger.conftest import Wick
 from tests.debugger.typist import Typist
 from tests.support.waiting import until
 from wick_graph.debug import DebugSession
-from wick_graph.debug.terminal import Shell
+from wick_graph.debug.terminal import Shell, show
 from wick_graph.debug.terminal.shell import Doors
 from wick_graph.errors import DebugError
 from wick_graph.journal import Journal
@@ -258,3 +258,11 @@ def test_a_replay_by_other_code_says_so_and_stops_where_they_part(shell: Shell, 
     assert shell.last_stop is not None
     assert shell.last_stop.reason == "divergence"
     other.close()
+
+
+def test_a_long_preview_folds_its_loops() -> None:
+    turn = ["node model", "model m", "node tools", "tool add"]
+    lines = show.folded(["node before_agent", *turn * 200, "node end"])
+    assert lines[1:6] == [*turn, "… the last 4 lines, 200 times in all"]
+    assert len(lines) == 7
+    assert len(show.folded([f"tool t{at}" for at in range(500)])) <= 40

@@ -87,6 +87,18 @@ def test_a_graph_of_any_state_is_run_and_debugged(folder: Path) -> None:
     assert "recording into checkpoints" in done.stderr
 
 
+def test_a_graph_is_held_where_it_should_stop(folder: Path) -> None:
+    told = '{"n": 1}'
+    asked = ["--batch", "-b", "up:exit", "-e", "continue; set n = 7; continue; state n"]
+    done = wick(folder, "debug", "app.py:graph", "--input", told, *asked)
+    assert "breakpoint 1, up:exit" in done.stdout, done.stderr
+    assert "node up will write this to n" in done.stdout
+    assert done.stdout.rstrip().endswith("7")
+    asked = ["--batch", "-e", f"run {told}; continue; goto @1; fork; live; continue"]
+    done = wick(folder, "debug", "app.py:graph", *asked)
+    assert "-fork1, a copy; " in done.stdout, done.stderr
+
+
 def test_a_failure_is_shown_where_it_began(folder: Path) -> None:
     asked = ["--batch", "-e", "goto @error; where"]
     done = wick(folder, "debug", "app.py:graph", "--input", '{"n": 9}', *asked)
@@ -103,7 +115,6 @@ def test_a_recorded_run_is_opened_by_its_thread(folder: Path) -> None:
 
 
 def test_what_cannot_be_recorded_is_refused(folder: Path) -> None:
-    assert "say what to run" in wick(folder, "debug", "app.py:graph").stderr
     both = wick(folder, "debug", "app.py:graph", "hi", "--input", "{}")
     assert "give a message or --input JSON, not both" in both.stderr
     assert "is no JSON" in wick(folder, "debug", "app.py:graph", "--input", "{").stderr

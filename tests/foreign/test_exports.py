@@ -66,7 +66,7 @@ def test_a_run_behind_two_approvals_becomes_a_test(
     monkeypatch.syspath_prepend(tmp_path)
     graph = import_module("approving").graph
     config: Any = {"configurable": {"thread_id": "t"}}
-    approved = Command(resume={"decisions": [{"type": "approve"}]})
+    approved: Any = Command(resume={"decisions": [{"type": "approve"}]})
     with record(store="sqlite://") as recording:
         graph.invoke({"messages": [("user", "add")]}, config)
         graph.invoke(approved, config)

@@ -128,7 +128,7 @@ def test_a_fork_goes_on_with_its_edit(
     _, session, recording = recorded(make, None)
     with session:
         was = session.inspect.value(path, "@last") if "[" not in path else None
-        told = {} if "response" in edit else {"policy": Policy(model=Mock("So."))}
+        told: dict[str, Any] = {} if "response" in edit else {"policy": Policy(model=Mock("So."))}
         plan = session.fork(only(session, *where), **edit, **told)
         stop = rest(session, session.live(plan, timeout=WAIT))
         assert stop.reason == "finished", stop.text

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from wick_graph import Agent, BaseHook
+from wick_graph.messages import ToolResult
 from wick_graph.picture import as_text, overlay_of, picture_of
 from wick_graph.testing import ScriptedModel, calls
 
@@ -58,3 +59,21 @@ def test_without_a_journal_the_checkpoints_tell_what_they_can() -> None:
         assert run.layers == {}
         assert run.tool("nap").seconds is None
         assert run.notes == ("times are those of whole steps",)
+
+
+class Answering(BaseHook):
+    """Answers the first call itself."""
+
+    name = "answering"
+    seen = 0
+
+    def wrap_tool_call(self, call: Any, next: Any) -> Any:
+        self.seen += 1
+        return ToolResult(call.id, call.name, "not now") if self.seen == 1 else next(call)
+
+
+def test_a_call_that_a_hook_answered_ran_no_tool() -> None:
+    model = ScriptedModel([calls(("nap", {}), ("nap", {})), "Done."])
+    with Agent("sleeper", model, tools=[nap], hooks=[Answering()]) as agent:
+        agent.invoke("go", thread_id="t")
+        assert overlay_of(agent.graph, "t").tool("nap").visits == 1

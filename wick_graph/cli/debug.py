@@ -107,6 +107,8 @@ class _Wanted:
     record: Level | None
     trust: bool = False
     input: str | None = None
+    held: bool = False
+    """Whether a graph is held where it should stop, and not run to its end first."""
 
     @property
     def file(self) -> Path | None:
@@ -143,7 +145,8 @@ def debug(
     """Step through a run, forwards and backwards.
 
     Moving through a recording runs nothing, and needs no key and no network. A LangGraph graph
-    runs to its end, and its recording is opened.
+    is held at each `--break`, or by `run` in the debugger; else it runs to its end, and its
+    recording is opened.
 
     Exit codes of --batch: 0 all commands ran, 1 a command was refused, 2 the run failed or the
     script or its target was refused, 3 the script ended at a breakpoint.
@@ -157,12 +160,14 @@ def debug(
         record=record,
         trust=trust,
         input=given,
+        held=bool(breaks),
     )
     graph = _graph(wanted)
     begin = [f"break {place}" for place in breaks or ()]
     begin += ["replay"] if replay else []
-    begin += [f"run {text}"] if text and graph is None else []
-    begin += ["continue"] if text and not stop_on_entry else []
+    runs = (text or given) if graph is None or wanted.held else None
+    begin += [f"run {runs}"] if runs else []
+    begin += ["continue"] if runs and not stop_on_entry else []
     with _shell(wanted, graph) as shell:
         lines = _lines(command or (), script, begin)
         if mi:
@@ -279,21 +284,22 @@ def _graph(wanted: _Wanted) -> Any:
 
 
 def _recorded(wanted: _Wanted, graph: Any, stack: ExitStack) -> tuple[Any, Any]:
-    """Run a graph and open its recording, or open that of a thread.
+    """Run a graph and open its recording, open that of a thread, or wait for `run`.
 
     Raises:
-        ConfigError: There is nothing to run, and no thread to open.
+        ConfigError: The input is invalid.
     """
     from wick_graph.debug import DebugSession, record
-    from wick_graph.errors import ConfigError
     from wick_graph.hooks.prompt_files import one_line
     from wick_graph.journal.tracebacks import message_of
 
     if wanted.thread is not None and wanted.text is None and wanted.input is None:
         saver = saver_with(wanted.thread, graph.checkpointer, stack)
-        return stack.enter_context(DebugSession.open(saver, wanted.thread)), saver
-    if wanted.text is None and wanted.input is None:
-        raise ConfigError("say what to run: a message, --input JSON, or --thread ID to look at it")
+        session = stack.enter_context(DebugSession.open(saver, wanted.thread))
+        session.agent = graph
+        return session, saver
+    if wanted.held or (wanted.text is None and wanted.input is None):
+        return stack.enter_context(DebugSession(graph)), None
     given, name = _input_of(wanted), wanted.thread or f"rec_{secrets.token_hex(6)}"
     with record() as recording:
         try:
@@ -305,6 +311,7 @@ def _recorded(wanted: _Wanted, graph: Any, stack: ExitStack) -> tuple[Any, Any]:
     for problem in recording.problems:
         output.say(problem)
     session = stack.enter_context(recording.session())
+    session.agent = graph
     journal = session.journal
     return session, None if journal is None else journal.saver
 
@@ -437,7 +444,7 @@ class _Doors:
             raise DebugError("nothing is recorded yet")
         source = Source(
             journal=journal,
-            saver=self.saver,
+            saver=journal.saver if self.saver is None else self.saver,
             config=self.wanted.config,
             is_file=self.wanted.file is not None,
         )

@@ -100,9 +100,10 @@ def edit_state(
     made: Any = config
     try:
         for goto in ((), sorted(wanted)):
-            updates = [StateUpdate(values, before[0])]
+            given: Any = values
             if goto:  # a `Command` led there, not an edge
-                updates = [StateUpdate(Command(update=values, goto=goto), before[0])]
+                given = Command(update=values, goto=goto)
+            updates = [StateUpdate(given, before[0])]
             updates += [StateUpdate(None, node) for node in before[1:]]
             made = graph.bulk_update_state(config, [updates])
             if graph.get_state(made).next or not wanted:

@@ -268,8 +268,7 @@ class LiveRun:
             return saver
         if self.copies is None and journal is not None:
             return journal.saver
-        if self.copies is None:
-            self.copies = open_store(self.store)
+        self.copies = self.copies or open_store(self.store)
         return self.copies
 
     def close_copies(self) -> None:
@@ -280,8 +279,7 @@ class LiveRun:
 
     def tell(self, problem: str) -> None:
         """Note that a run could not be recorded."""
-        if problem not in self.banners:
-            self.banners.append(problem)
+        self.banners += [problem] if problem not in self.banners else []
 
     def saw(self, checkpoint: str, values: Mapping[str, Any]) -> None:
         """Note the values of a checkpoint that may not be stored yet."""

@@ -29,6 +29,9 @@ from wick_graph.picture.svg import STYLE
 
 Made = dict[str, Any]
 
+_KEPT: Final = 16
+"""Checkpoints that are kept: neighbours ask for the same."""
+
 _RUN: Final = ("number", "run_id", "mode", "status", "stopped_because", "agent", "model", "level")
 
 
@@ -43,7 +46,7 @@ def digest_of(journal: Journal, hider: Hider, run: int | str | None = None) -> M
 
 class _Digest:
     def __init__(self, journal: Journal, hider: Hider) -> None:
-        self._journal = journal
+        self._journal = Journal(journal.saver, journal.thread_id, keep=_KEPT)
         self._hider = hider
         self._values: list[Any] = []
         self._places: dict[str, int] = {}
@@ -53,7 +56,7 @@ class _Digest:
         """The last state: its name, and each channel with its value's place or places."""
 
     def made(self, run: int | str | None) -> Made:
-        journal = self._journal
+        journal = self._journal  # not the caller's: its values must stay apart
         only = None if run is None else journal.run(run).number
         runs = [one for one in journal.runs() if only in (None, one.number)]
         with journal.rows.sharing():  # else each state would be read anew

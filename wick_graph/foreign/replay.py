@@ -11,6 +11,7 @@ from wick_graph.core.moments import Directive, Moment
 from wick_graph.errors import ReplayError
 from wick_graph.foreign.held import HeldRun
 from wick_graph.foreign.listener import heard_by
+from wick_graph.foreign.run import ForeignRun
 from wick_graph.journal.replay import ReplayListener
 from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
@@ -28,7 +29,7 @@ class Answering:
         self._listener = listener
         self._journal: Any = None
 
-    def keep(self, run: HeldRun, saver: Any) -> SqlSaver:
+    def keep(self, run: ForeignRun, saver: Any) -> SqlSaver:
         """Return the store of the replay."""
         store: SqlSaver = saver
         return store

@@ -234,7 +234,7 @@ class JournalReader:
 
     def moment(self, seq: int) -> Entry:
         """Return one moment by its number."""
-        found = next(self._entries(seq - 1), None) if seq > 0 else None
+        found = next(self._entries(seq - 1, 1), None) if seq > 0 else None
         if found is None:
             raise StorageError(
                 f"thread {self.thread_id!r} has no moment {seq}; its last one is {self.last()}"
@@ -287,17 +287,18 @@ class JournalReader:
         view: AbstractContextManager[Database] = self.rows.reading()
         return view
 
-    def _entries(self, after: int) -> Iterator[Entry]:
-        found, upto = self._following(after), self._upto
+    def _entries(self, after: int, *pages: int) -> Iterator[Entry]:
+        found, upto = self._following(after, *pages), self._upto
         return found if upto == _ALL else takewhile(lambda entry: entry.seq <= upto, found)
 
-    def _following(self, after: int) -> Iterator[Entry]:
+    def _following(self, after: int, *most: int) -> Iterator[Entry]:
+        """Yield the moments after one, reading as many pages at a time as `most` says."""
         expected = after + 1
         while True:
             with self.reading() as db:
                 thread = self.rows.thread(db)
                 self._load_runs(db, thread)
-                pages = self.rows.pages(db, thread, expected - 1)
+                pages = self.rows.pages(db, thread, expected - 1, *most)
                 virtual = None if pages else self._unclosed(db, thread, expected - 1)
             for page in pages:
                 yield from self._page(page, expected)

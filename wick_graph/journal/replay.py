@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.messages import AIMessage
 from langgraph.types import Command
@@ -145,7 +145,7 @@ def replay(
     saver = begun(journal, chain[0])
     graph = getattr(agent, "graph", agent).copy({"checkpointer": saver})
     listener = ReplayListener(journal, [record.number for record in chain])
-    run_id, values = "", {}
+    run_id, values = "", cast("Mapping[str, Any]", {})
     for record in chain:
         given = value_of(journal, record, graph)
         run_id, values = play(graph, given, journal.thread_id, listener, context)

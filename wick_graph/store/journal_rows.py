@@ -182,11 +182,11 @@ class JournalRows:
         row = db.execute(statements.LAST_PAGE, (low, low | PLACES)).fetchone()
         return 0 if row[0] is None else int(row[0]) & PLACES
 
-    def pages(self, db: Database, thread: int, after: int) -> list[Page]:
+    def pages(self, db: Database, thread: int, after: int, most: int = _PAGES) -> list[Page]:
         """Return the next pages that end after a moment, in order."""
         low = thread << LANE_BITS
         found = db.execute(
-            statements.PAGES_FROM, (low | after + 1, low | PLACES, _PAGES, 0)
+            statements.PAGES_FROM, (low | after + 1, low | PLACES, most, 0)
         ).fetchall()
         return [
             Page(rid & PLACES, self._unsealed(thread, body, "moments", rid)) for rid, body in found

@@ -19,6 +19,7 @@ from wick_graph.debug.terminal.registry import Command, Reply, json_of, needs, n
 from wick_graph.debug.types import How
 from wick_graph.engine.result import checked_thread_id
 from wick_graph.errors import DebugError, WickError
+from wick_graph.foreign.listener import is_agent
 from wick_graph.picture.model import clean
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ def _run(shell: Shell, rest: str) -> Reply:
     words = words_of(text) if text[0] in "\"'" else [text]
     session = shell.session
     thread = checked_thread_id(session.thread_id)
-    return shell.stopped(shell.wait(lambda: session.run(words[0], thread_id=thread)))
+    graph = getattr(session.agent, "graph", session.agent)
+    given = json_of(text) if text[0] == "{" and not is_agent(graph) else words[0]
+    return shell.stopped(shell.wait(lambda: session.run(given, thread_id=thread)))
 
 
 def _live(shell: Shell, rest: str) -> Reply:
@@ -242,11 +245,13 @@ MOVE_COMMANDS: Final = (
     Command(
         ("error",), "back", "error [next|prev]", "go to what failed next, or before", _error, True
     ),
-    Command(("run", "r"), "run", "run TEXT", "ask the agent, and stop where the run begins", _run),
+    Command(
+        ("run", "r"), "run", "run TEXT|JSON", "ask the agent, and stop where the run begins", _run
+    ),
     Command(
         ("live",),
         "run",
-        "live",
+        "live [--in-place]",
         "really go on: at the thread's end, or with the fork that was prepared; it is held at "
         "its first moment, and `c` goes on",
         _live,
