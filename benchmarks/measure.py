@@ -54,6 +54,8 @@ class Row:
     against: str = ""
     goal: float | None = None
     note: str = ""
+    load: float = 0.0
+    """The machine's load average when it was measured; other work makes wall times longer."""
 
     @property
     def held(self) -> float | None:

@@ -39,8 +39,8 @@ def document(rows: Sequence[Row], curves: dict[str, Any], count: int) -> dict[st
 
 def markdown(rows: Sequence[Row]) -> str:
     """Make the table: ours, the one it is held against, the ratio, the goal, and the others."""
-    head = "| what | ours | held against | ratio (min–max) | CPU ratio | goal | | others |"
-    lines = [head, "|---|---|---|---|---|---|---|---|"]
+    head = "| what | ours | held against | ratio (min–max) | CPU ratio | goal | | load | others |"
+    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
     lines += [_line(row) for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -57,6 +57,7 @@ def _line(row: Row) -> str:
         f"{row.cpu_ratio.median:.2f}×" if row.cpu_ratio else "–",
         _goal(row),
         {True: "met", False: "missed", None: ""}[row.met],
+        f"{row.load:.1f}",
         ", ".join(f"{name} {_value(row.values[name], row.unit)}" for name in others) or "–",
     ]
     return "| " + " | ".join(cells) + " |"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import growth
 import plots
 import report
 import rows_count
+import rows_felt
 import rows_time
 from measure import Row
 
@@ -38,10 +40,29 @@ class Sizes:
     tokens: int = 2_000
     threads: int = 200
     turns: int = 10
+    opened: int = 200
+    messages: int = 2_000
+    streams: tuple[int, ...] = (200,)
+    words: int = 100
+    swept: int = 1_000
     deep: bool = True
 
 
-QUICK = Sizes(rounds=1, short=3, loop=6, long=16, tokens=50, threads=6, turns=3, deep=False)
+QUICK = Sizes(
+    rounds=1,
+    short=3,
+    loop=6,
+    long=16,
+    tokens=50,
+    threads=6,
+    turns=3,
+    opened=3,
+    messages=24,
+    streams=(3,),
+    words=5,
+    swept=5,
+    deep=False,
+)
 """Small enough for a test: it shows that everything runs, and measures nothing."""
 
 
@@ -52,11 +73,23 @@ def lines(sizes: Sizes) -> dict[str, Callable[[], Awaitable[Found]]]:
     async def starts() -> Found:
         return rows_count.starts(n)
 
+    async def cleaning() -> Found:
+        return rows_felt.cleaning(s.swept, s.swept)
+
+    async def served() -> Found:
+        made = [await rows_felt.served(one, s.words, min(n, 3), 1.0) for one in s.streams]
+        return [row for rows in made for row in rows]
+
     return {
+        "opening": lambda: rows_felt.opening(s.opened, n),
+        "turn": lambda: rows_felt.turn(s.opened, n),
+        "warm": lambda: rows_felt.warm(min(20, s.messages // 2), s.messages, min(n, 3)),
+        "served": served,
+        "cleaning": cleaning,
         "loop-short": lambda: rows_time.loop(s.short, n),
         "loop": lambda: rows_time.loop(s.loop, n),
-        "durable": lambda: rows_time.durable(s.loop, 0.4, n, deep=s.deep),
-        "durable-long": lambda: rows_time.durable(s.long, 0.25, n, deep=False),
+        "durable": lambda: rows_time.durable(s.loop, 0.52, n, deep=s.deep),
+        "durable-long": lambda: rows_time.durable(s.long, 0.33, n, deep=False),
         "commits": lambda: rows_count.commits(s.turns),
         "flat": lambda: rows_count.flatness(s.long, n),
         "bytes": lambda: rows_count.size(s.long),
@@ -77,6 +110,7 @@ async def measured(sizes: Sizes, only: str) -> AsyncIterator[Row]:
             continue
         made = await make()
         for row in made if isinstance(made, list) else [made]:
+            row.load = os.getloadavg()[0]
             yield row
 
 

@@ -48,6 +48,16 @@ CALL = "{text: Let me see., calls: [{tool: calculate, args: {expression: 21*2}}]
 
 
 @dataclass(frozen=True)
+class Followed:
+    """One stream, followed to its end."""
+
+    seconds: float
+    first: float
+    events: int
+    good: bool
+
+
+@dataclass(frozen=True)
 class Load:
     """What so many streams took, in seconds."""
 
@@ -57,12 +67,19 @@ class Load:
     cpu: float
     """Of the process that runs the agents."""
     errors: int
+    first: float
+    """Until a stream's first text, the median."""
+    events: int
+    """Of all streams, as their readers got them."""
 
     @classmethod
-    def of(cls, seconds: Sequence[float], wall: float, cpu: float, errors: int) -> Load:
-        ordered = sorted(seconds)
+    def of(cls, found: Sequence[Followed], wall: float, cpu: float) -> Load:
+        ordered = sorted(one.seconds for one in found)
         last = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-        return cls(statistics.median(ordered), last, wall, cpu, errors)
+        errors = sum(not one.good for one in found)
+        first = statistics.median(one.first for one in found)
+        events = sum(one.events for one in found)
+        return cls(statistics.median(ordered), last, wall, cpu, errors, first, events)
 
 
 Ask = Callable[[int], AsyncIterator[Any]]
@@ -72,22 +89,25 @@ Way = Callable[[Path, int, int], Coroutine[Any, Any, Load]]
 async def load(ask: Ask, count: int, words: int, cpu: Callable[[], float]) -> Load:
     """Follow so many streams at once to their ends; one that says too little is an error."""
 
-    async def one(number: int) -> tuple[float, bool]:
-        begun, pieces, last = time.perf_counter(), "", None
+    async def one(number: int) -> Followed:
+        begun, pieces, last, events, first = time.perf_counter(), "", None, 0, 0.0
         try:
             async for event in ask(number):
-                last = event
-                pieces += event.delta if isinstance(event, ChatModelStream) else ""
+                last, events = event, events + 1
+                if isinstance(event, ChatModelStream):
+                    pieces += event.delta
+                    first = first or time.perf_counter() - begun
         except Exception as error:
             print(f"stream {number}: {error!r}", file=sys.stderr)
         good = isinstance(last, Done) and last.stopped_because == "done"
-        return time.perf_counter() - begun, good and pieces.endswith(f"word{words - 1}")
+        took = time.perf_counter() - begun
+        return Followed(took, first or took, events, good and pieces.endswith(f"word{words - 1}"))
 
     await one(0)
     wall, spent = time.perf_counter(), cpu()
     found = await asyncio.gather(*(one(number) for number in range(1, count + 1)))
     wall, spent = time.perf_counter() - wall, cpu() - spent
-    return Load.of([took for took, _ in found], wall, spent, sum(not good for _, good in found))
+    return Load.of(found, wall, spent)
 
 
 async def in_process(folder: Path, count: int, words: int) -> Load:
@@ -147,18 +167,34 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def script_of(words: int) -> str:
+    """Make the script of a model: a call of a tool, then so many words, one in 10 ms."""
+    text = " ".join(f"word{number}" for number in range(words))
+    return f"chunk_delay: 0.01\nsteps: [{CALL}, '{text}']\n"
+
+
+def _write(folder: Path, script: str) -> None:
+    Path(folder, "agents.yaml").write_text(AGENTS, "utf-8")
+    Path(folder, "talk.yaml").write_text(script, "utf-8")
+
+
+async def streams_of(streams: int, script: str, words: int) -> Load:
+    """Ask a server on an empty folder for so many streams at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        _write(Path(folder), script)
+        return await over_http(Path(folder), streams, words)
+
+
 def measured(streams: int, rounds: int, words: int) -> list[dict[str, Load]]:
     """Run both, round by round."""
-    text = " ".join(f"word{number}" for number in range(words))
-    script = f"chunk_delay: 0.01\nsteps: [{CALL}, '{text}']\n"
+    script = script_of(words)
     ways: list[tuple[str, Way]] = [("in process", in_process), ("over HTTP", over_http)]
     found: list[dict[str, Load]] = []
     for number in range(rounds):
         loads = {}
         for name, way in ways if number % 2 == 0 else ways[::-1]:
             with tempfile.TemporaryDirectory() as folder:
-                Path(folder, "agents.yaml").write_text(AGENTS, "utf-8")
-                Path(folder, "talk.yaml").write_text(script, "utf-8")
+                _write(Path(folder), script)
                 loads[name] = asyncio.run(way(Path(folder), streams, words))
             show(name, loads[name])
         found.append(loads)
@@ -166,9 +202,11 @@ def measured(streams: int, rounds: int, words: int) -> list[dict[str, Load]]:
 
 
 def show(name: str, took: Load) -> None:
+    each = took.cpu / max(took.events, 1) * 1e3
     print(
-        f"{name:10}  p50 {took.p50:6.2f} s  p99 {took.p99:6.2f} s  wall {took.wall:6.2f} s  "
-        f"CPU {took.cpu:6.2f} s  errors {took.errors}",
+        f"{name:10}  first {took.first:6.2f} s  p50 {took.p50:6.2f} s  p99 {took.p99:6.2f} s  "
+        f"wall {took.wall:6.2f} s  CPU {took.cpu:6.2f} s, {each:.2f} ms an event  "
+        f"errors {took.errors}",
         flush=True,
     )
 

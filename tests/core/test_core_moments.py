@@ -46,9 +46,9 @@ class Reader(Recorder):
 def test_listeners_that_take_pieces_get_no_moments() -> None:
     first, second = Reader(), Reader(holds=True)
     take = taker(NodeListener(Listeners([first, second]), PLACE), "m")
-    assert take(AIMessageChunk("a"), "a") is not None
+    assert take(AIMessageChunk(content="a"), "a") is not None
     second.holds = False
-    assert take(AIMessageChunk("b"), None) is None
+    assert take(AIMessageChunk(content="b"), None) is None
     assert first.taken == second.taken == [("m", PLACE, "a", "a"), ("m", PLACE, "b", None)]
     assert not first.moments
     assert not second.moments
@@ -57,7 +57,7 @@ def test_listeners_that_take_pieces_get_no_moments() -> None:
 def test_all_share_one_moment_if_one_wants_moments() -> None:
     reader, recorder = Reader(), Recorder(holds=True)
     listener = NodeListener(Listeners([reader, recorder]), PLACE)
-    chunk = AIMessageChunk("a")
+    chunk = AIMessageChunk(content="a")
     held = taker(listener, "m")(chunk, "a")
     assert reader.moments == recorder.moments == [held]
     assert held is not None

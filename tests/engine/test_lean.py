@@ -221,7 +221,11 @@ def test_a_stream_of_messages_is_the_same(
             """Ask another model in the thread of a tool."""
             return str(inner.invoke(f"{n}").content)
 
-        script = [call("ask", n=1), calls(("ask", {"n": 2}), text="Once more"), "It is done now"]
+        script: Any = [
+            call("ask", n=1),
+            calls(("ask", {"n": 2}), text="Once more"),
+            "It is done now",
+        ]
         model = ScriptedModel(script, chunk_delay=delay)
         return asyncio.run(pieces_of(Agent(model=model, tools=[ask], store=False)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import threading
 from typing import Any, get_args
@@ -14,6 +15,7 @@ from langgraph.types import interrupt
 from tests.engine.support import agent_of
 from wick_graph import Agent, BaseHook, events
 from wick_graph.constants import EVENT_QUEUE_SIZE
+from wick_graph.engine.streaming import text_piece
 from wick_graph.errors import MessageError
 from wick_graph.testing import ScriptedModel, attempts, call, calls, cut_stream, error, text
 
@@ -302,3 +304,13 @@ def test_a_tool_that_asks_has_begun_before_the_answer(style: str) -> None:
     second = [type(e).__name__ for e in agent.stream_resume("t", "yes")]
     both_runs = [kind for kind in (*first, *second) if kind.startswith("Tool")]
     assert both_runs == ["ToolStart", "ToolEnd"]
+
+
+def test_a_piece_of_text_is_the_event_that_its_class_makes() -> None:
+    made = text_piece("m", "piece", "msg_1", "r1", "t1")
+    own = events.ChatModelStream(
+        name="m", delta="piece", message_id="msg_1", run_id="r1", thread_id="t1"
+    )
+    assert (made, repr(made), hash(made)) == (own, repr(own), hash(own))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.delta = "other"  # type: ignore[misc]  # the point of the test

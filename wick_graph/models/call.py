@@ -682,10 +682,12 @@ class _Call:
 
         async def aread() -> None:
             way = shorter_stream(bound, self.messages, config, is_async=True)
-            long = way is None
-            stream: Any = bound.astream(messages, config) if long else await apieces(way, messages)
+            if way is None:
+                stream: Any = bound.astream(messages, config)
+            else:
+                stream = await apieces(way, messages)
             async for piece in stream:
-                moment = take(piece if long else message_of(piece))
+                moment = take(piece if way is None else message_of(piece))
                 if moment is not None:
                     await listener.at(moment)
 

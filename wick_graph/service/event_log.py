@@ -33,9 +33,6 @@ _TAIL: Final = 512
 _PAGES_A_SECOND: Final = 500
 """Writes of text alone by all runs of this process; with more runs, text gathers longer."""
 
-_PAGES_WHILE_OPENING: Final = 100
-"""The same while runs wait to be opened: their first pieces are worth more than smooth text."""
-
 _LONGEST: Final = 0.5
 """Most seconds that a piece of text waits for others."""
 
@@ -55,9 +52,6 @@ class EventLog:
 
     _at_work: ClassVar[int] = 0
     """Event logs of this process that are being written."""
-
-    opening: ClassVar[int] = 0
-    """Runs of this process that wait to be opened."""
 
     def __init__(self, saver: SqlSaver, row: StreamRow, next_number: int) -> None:
         self.saver, self.row = saver, row
@@ -124,8 +118,7 @@ class EventLog:
     async def _write(self) -> None:
         new, self._new = self._new, []
         self._room.set()
-        pages = _PAGES_WHILE_OPENING if EventLog.opening else _PAGES_A_SECOND
-        pause = min(_LONGEST, EventLog._at_work / pages)
+        pause = min(_LONGEST, EventLog._at_work / _PAGES_A_SECOND)
         self._rest(asyncio.get_running_loop().time() + pause)
         if not new:
             return

@@ -220,42 +220,6 @@ def with_schema(agent: Agent, schema: Mapping[str, Any] | None) -> Agent:
     return agent.with_output(schema)
 
 
-_OPENINGS: Final = 8
-"""Runs that are opened at the same time."""
-
-_OPENING_SECONDS: Final = 0.1
-"""The longest that a run counts as one of them: a hook may wait for something else."""
-
-
-class Openings:
-    """Opens runs in the order of their requests, a few at a time.
-
-    Runs that begin together take turns at each step, so the first one would ask its model when the
-    last one does. A few are as fast together: they share their commits.
-    """
-
-    def __init__(self) -> None:
-        self._places = asyncio.Semaphore(_OPENINGS)
-
-    async def enter(self) -> Callable[[], None]:
-        """Wait for a place; return what gives it back, if time has not done so."""
-        EventLog.opening += 1
-        try:
-            await self._places.acquire()
-        finally:
-            EventLog.opening -= 1
-        taken = [True]
-
-        def leave() -> None:
-            if taken:
-                taken.clear()
-                timer.cancel()
-                self._places.release()
-
-        timer = asyncio.get_running_loop().call_later(_OPENING_SECONDS, leave)
-        return leave
-
-
 class DetachedRun:
     """A run in this process that does not depend on a client connection."""
 
@@ -271,8 +235,6 @@ class DetachedRun:
         """Whether the server has suspended the run; it resumes after a restart."""
         self.first = asyncio.Event()
         """Set at the run's first event or its end."""
-        self.opened: Callable[[], None] | None = None
-        """Called then."""
         self.task: asyncio.Task[None] | None = None
 
     async def drive(self, events: AsyncIterator[Event]) -> None:
@@ -302,18 +264,12 @@ class DetachedRun:
             writer.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await writer
-            self._tell_first()
-
-    def _tell_first(self) -> None:
-        self.first.set()
-        if self.opened is not None:
-            self.opened()
+            self.first.set()
 
     async def _pass_on(self, events: AsyncIterator[Event]) -> Wire:
         try:
             async for event in events:
-                if not self.first.is_set():
-                    self._tell_first()
+                self.first.set()
                 failed = event.exception if isinstance(event, Failed) else None
                 if self.recovered and isinstance(failed, ThreadBusyError):
                     raise failed
@@ -400,13 +356,11 @@ class Runs:
         limits: Limits,
         metrics: Metrics,
         tell: Callable[..., None],
-        openings: Openings,
     ) -> None:
         self._tenant, self._saver, self._limits = tenant, saver, limits
         self._metrics = metrics
         self._tell = tell
         """Puts an event on the tenant's bus."""
-        self._openings = openings
         self.live: dict[str, DetachedRun] = {}
         """By thread; each has at most one."""
         self._beginning: dict[str, asyncio.Event] = {}
@@ -450,15 +404,7 @@ class Runs:
             Problem: The key was used for another request, or there are too many runs or threads.
         """
         async with self._alone(thread_id):
-            leave, run = await self._openings.enter(), None
-            try:
-                run = await self._start(agent, request, thread_id, key, named)
-            finally:
-                if isinstance(run, DetachedRun) and run.opened is None:
-                    run.opened = leave
-                else:
-                    leave()
-            return run
+            return await self._start(agent, request, thread_id, key, named)
 
     async def _start(
         self, agent: Agent, request: RunRequest, thread_id: str, key: str | None, named: bool

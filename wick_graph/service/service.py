@@ -24,7 +24,7 @@ from wick_graph.errors import (
 from wick_graph.loading import Agents
 from wick_graph.service.event_log import EventBus
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
-from wick_graph.service.runs import Histogram, Metrics, Openings, Runs
+from wick_graph.service.runs import Histogram, Metrics, Runs
 from wick_graph.service.tenants import TenantAgents, config_for, shared_by
 from wick_graph.store import SqlSaver
 from wick_graph.tools.toolsets import ToolStore
@@ -120,12 +120,7 @@ class Tenant:
         )
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(
-            name,
-            self.saver,
-            service.options.limits,
-            service.metrics_of(name),
-            self.bus.tell,
-            service.openings,
+            name, self.saver, service.options.limits, service.metrics_of(name), self.bus.tell
         )
         self.recovering = asyncio.Lock()
         self.users = 0
@@ -209,8 +204,6 @@ class Service:
         self.when_ready: Callable[[], None] = lambda: None
         """Called once requests are answered."""
         self._opening = asyncio.Lock()
-        self.openings = Openings()
-        """Which runs of all tenants are opened now."""
         self.local = self._tenants[LOCAL] = Tenant(LOCAL, self)
         self.local.agents.build_all()
 

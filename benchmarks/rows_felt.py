@@ -1,0 +1,131 @@
+"""Lines of what a user or an operator feels: a turn, streams of a server, cleaning up."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from contenders import ALL, OURS, PEER, TOOLS
+from measure import Row, Run, Sample, Spread, rounds, row_of, timed
+from rows_time import fresh
+from server import script_of, streams_of
+from workload import Once, Turns
+
+from wick_graph import Agent
+from wick_graph.store import SqlSaver
+
+
+async def opening(threads: int, count: int) -> Row:
+    """From the question to the model's call, each in a new thread."""
+
+    def run(name: str) -> Run:
+        async def one(folder: Path) -> Sample:
+            marks: list[tuple[float, float]] = []
+
+            def now() -> None:
+                marks.append((time.perf_counter(), time.process_time()))
+
+            wall = cpu = 0.0
+            async with ALL[name](Once(on_call=now), TOOLS, folder / "bench.db") as ask:
+                for _ in range(threads):
+                    now()
+                    await ask(fresh())
+                    (began, used), (asked, then) = marks
+                    wall, cpu = wall + asked - began, cpu + then - used
+                    marks.clear()
+            return Sample(wall / threads, cpu / threads)
+
+        return one
+
+    found = await rounds({OURS: run(OURS), PEER: run(PEER)}, count)
+    title = f"opening a run in a new thread ({threads})"
+    return row_of("opening", title, found, ours=OURS, against=PEER, goal=1.0)
+
+
+async def turn(threads: int, count: int) -> Row:
+    """A whole turn with one tool, each in a new thread."""
+
+    def run(name: str) -> Run:
+        async def one(folder: Path) -> Sample:
+            async with ALL[name](Turns(turns=2), TOOLS, folder / "bench.db") as ask:
+
+                async def work() -> None:
+                    for _ in range(threads):
+                        await ask(fresh())
+
+                return await timed(work, per=threads)
+
+        return one
+
+    found = await rounds({OURS: run(OURS), PEER: run(PEER)}, count)
+    title = "a turn with one tool in a new thread"
+    return row_of("turn", title, found, ours=OURS, against=PEER, goal=0.8)
+
+
+async def warm(short: int, long: int, count: int) -> Row:
+    """A turn in a thread of many messages ÷ one in a thread of few, in CPU time."""
+    values = {}
+    for name in (OURS, PEER):
+        found = []
+        for _ in range(count):
+            with tempfile.TemporaryDirectory() as folder:
+                async with ALL[name](Once(), TOOLS, Path(folder, "bench.db")) as ask:
+                    found.append(await _growth(ask, short // 2, long // 2))
+        values[name] = Spread.of(found)
+    return Row("warm", f"a warm turn at {long} messages ÷ at {short}", "×", values, goal=1.3)
+
+
+async def _growth(ask: Any, short: int, long: int) -> float:
+    marks: list[float] = []
+    for _ in range(long):
+        used = time.process_time()
+        await ask("one")
+        marks.append(time.process_time() - used)
+    width = max(short // 2, 1)
+    return sorted(marks[-width:])[width // 2] / sorted(marks[short - width : short])[width // 2]
+
+
+async def served(streams: int, words: int, count: int, goal: float) -> list[Row]:
+    """So many streams at once of a `wick serve`: the first text, and CPU time for each event."""
+    loads = [await streams_of(streams, script_of(words), words) for _ in range(count)]
+    wrong = sum(one.errors for one in loads)
+    title, note = f"{streams} streams of `wick serve`", f"{wrong} errors" if wrong else ""
+    first = {OURS: Spread.of([one.first for one in loads])}
+    each = {OURS: Spread.of([one.cpu / max(one.events, 1) * 1e3 for one in loads])}
+    return [
+        Row(f"first-{streams}", f"{title}: first text, median", "s", first, goal=goal, note=note),
+        Row(f"event-{streams}", f"{title}: CPU of an event", "ms", each, goal=0.4, note=note),
+    ]
+
+
+def cleaning(threads: int, listed: int) -> list[Row]:
+    """Sweep expired threads, and list 50 of many, in CPU time."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/bench.db"
+        with SqlSaver.from_url(url, synchronous="NORMAL") as saver:
+            agent = Agent("bench", Once(), store=saver, ttl=3_600)
+            for number in range(threads):
+                agent.invoke("go", thread_id=f"old-{number}")
+            later = time.time() + 7_200
+            saver.clock = lambda: later
+            used = time.process_time()
+            gone = len(saver.sweep())
+            sweep = (time.process_time() - used) / max(gone, 1) * 1e3
+            for number in range(listed):
+                agent.invoke("go", thread_id=f"new-{number}")
+            saver.threads.list(50)
+            used = time.process_time()
+            for _ in range(10):
+                saver.threads.list(50)
+            spent = (time.process_time() - used) / 10 * 1e3
+    title = f"`threads.list(50)` of {listed} (CPU)"
+    return [
+        Row("sweep", f"a sweep, each of {gone} threads (CPU)", "ms", _one(sweep), goal=0.3),
+        Row("list", title, "ms", _one(spent), goal=5.0),
+    ]
+
+
+def _one(value: float) -> dict[str, Spread]:
+    return {OURS: Spread(value, value, value)}
