@@ -33,7 +33,7 @@ from langgraph._internal import _constants as key
 from langgraph._internal._typing import EMPTY_SEQ
 from langgraph.channels import BinaryOperatorAggregate, LastValue
 from langgraph.checkpoint.base import writes_sort_key
-from langgraph.pregel import _algo, _checkpoint, _executor, _loop, _retry, _runner, main
+from langgraph.pregel import _algo, _executor, _loop, _retry, _runner, main
 from langgraph.runtime import ExecutionInfo, Runtime
 from langgraph.types import PregelExecutableTask, Send
 
@@ -516,7 +516,7 @@ class SyncExecutor(_executor.BackgroundExecutor):
 def _takes_path(save: Any) -> bool:
     """Return whether a saver's method takes the path of a task; our own is not inspected."""
     own = _is_own(save, "put_writes") or _is_own(save, "aput_writes")
-    return own or _checkpoint.put_writes_accepts_task_path(save)
+    return own or bool(vars(_loop)["put_writes_accepts_task_path"](save))
 
 
 class SyncLoop(LeanLoop, _loop.SyncPregelLoop):
