@@ -291,3 +291,28 @@ def test_a_late_reply_does_not_wait_for_calls_that_have_begun(path: Path) -> Non
         config: Any = {"configurable": {"thread_id": "t"}}
         agent.graph.invoke({"messages": [("user", "?")]}, config, durability="async")
     assert saver.committed is True
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_an_input_is_committed_with_its_first_step_unless_steps_are_told(
+    saver: SqlSaver, observed: bool
+) -> None:
+    """No node runs between the two, so a crash between them would leave nothing to go on with."""
+    made, commits = [0], list[int]()
+
+    def see(statement: str) -> None:
+        made[0] += statement.startswith("INSERT INTO checkpoints")
+        if statement == "COMMIT":
+            commits.append(made[0])
+
+    agent = Agent(model=ScriptedModel(["ok"]), store=saver)
+    saver._core._connection.set_trace_callback(see)  # type: ignore[union-attr]  # it is SQLite's
+    given: Any = {"messages": [("user", "?")]}
+    config: Any = {"configurable": {"thread_id": "t"}}
+    if observed:
+        assert list(agent.graph.stream(given, config, stream_mode="updates"))
+    else:
+        agent.graph.invoke(given, config)
+    assert commits[0] == 0  # the lease
+    assert (1 in commits) == observed
+    assert 2 in commits

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -233,3 +235,20 @@ def test_a_reader_who_has_left_stops_a_run_that_goes_on_but_not_its_closing() ->
         listener.closed = True
         with pytest.raises(RunCancelled) if stops else nullcontext():
             listener.record(later)
+
+
+def test_an_ended_run_is_freed(saver: SqlSaver, door: Door) -> None:
+    """A store that knows a thread keeps nothing of the runs in it, nor what they wrote."""
+    found: list[weakref.ref[Any]] = []
+
+    def look() -> str:
+        """Look at the run's journal."""
+        [lease] = saver.leases._held
+        found.append(weakref.ref(lease.before_commit.__self__))  # type: ignore[union-attr]  # the run has a journal
+        return "found"
+
+    made = Agent(model=ScriptedModel([call("look"), "done"]), tools=[tool(look)], store=saver)
+    assert door(made, "?", thread_id="t").text == "done"
+    gc.collect()
+    assert [one() for one in found] == [None]
+    assert not saver._core.owed

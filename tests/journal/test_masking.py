@@ -123,6 +123,16 @@ def test_names_of_variables_decide_what_is_secret(monkeypatch: pytest.MonkeyPatc
     assert known_secrets(env={**env, "PIN_TOKEN": "123"}) == {"sk-1234567", "correct horse"}
 
 
+def test_a_variable_that_is_set_later_is_secret_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    known_secrets()
+    for value in ("first-secret", "second-secret"):
+        monkeypatch.setenv("LATER_TOKEN", value)
+        assert value in known_secrets()
+    assert "first-secret" not in known_secrets()
+    monkeypatch.delenv("LATER_TOKEN")
+    assert "second-secret" not in known_secrets()
+
+
 def test_a_level_or_a_pattern_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="journal must be one of off, steps, full"):
         agent_of(False, journal="loud")

@@ -89,7 +89,7 @@ VISIBLE: Final = (
         "environment-not-secret",
         "What the environment holds under a secret name is hidden.",
         ("test_no_canary_reaches_the_file",),
-        ("known_secrets", "if _SECRET_NAME.fullmatch(name)", "if False"),
+        ("_secrets_among", "if _SECRET_NAME.fullmatch(name)", "if False"),
     ),
     mutant(
         "named-fields-not-masked",

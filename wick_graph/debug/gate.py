@@ -156,29 +156,29 @@ def _record_of(run: Run, agent: str, last: int) -> RunRecord:
     )
 
 
-def _of_hook(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+def _of_hook(_: Any, moment: Moment, visit: Visit, frame: Frame) -> Fields:
     fields: Fields = {"p": PHASE_CODES[moment.data["phase"]]}
     if moment.phase == "error":
         fields |= _said(moment.data["value"])
     return fields
 
 
-def _of_call(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+def _of_call(_: Any, moment: Moment, visit: Visit, frame: Frame) -> Fields:
     if moment.data.get("own"):  # of another graph, whose nodes may make several
         return {"a": b""}
     visit.place[CALL], visit.place[TOOL] = moment.call_id, moment.name
     return {}
 
 
-def _of_route(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+def _of_route(_: Any, moment: Moment, visit: Visit, frame: Frame) -> Fields:
     return {"q": moment.data["chosen"]} if "chosen" in moment.data else {}
 
 
-def _of_result(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+def _of_result(_: Any, moment: Moment, visit: Visit, frame: Frame) -> Fields:
     return {"z": True} if moment.data["result"].error else {}
 
 
-def _of_error(moment: Moment, visit: Visit, frame: Frame) -> Fields:
+def _of_error(_: Any, moment: Moment, visit: Visit, frame: Frame) -> Fields:
     return _said(moment.data.get("error"))
 
 

@@ -18,7 +18,7 @@ _MISSING: Final = EphemeralValue(object).value
 _COPIED: Final = frozenset({list, dict, set})
 
 _EMPTY: Final = _COPIED | {str, int, float, bool, tuple}
-"""Types whose empty value is known; those that nobody can change are shared."""
+"""Types with a known empty value; immutable ones are shared."""
 
 
 class FastReducerChannel(BinaryOperatorAggregate[Any]):

@@ -517,7 +517,7 @@ class SyncExecutor(_executor.BackgroundExecutor):
 def _takes_path(save: Any) -> bool:
     """Return whether a saver's method takes the path of a task; our own is not inspected."""
     own = _is_own(save, "put_writes") or _is_own(save, "aput_writes")
-    return own or _loop.put_writes_accepts_task_path(save)
+    return own or bool(vars(_loop)["put_writes_accepts_task_path"](save))
 
 
 class SyncLoop(LeanLoop, _loop.SyncPregelLoop):

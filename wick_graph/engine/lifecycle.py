@@ -771,7 +771,7 @@ async def start_journal(call: RunCall, bridge: Bridge) -> None:
     """Start the run's journal, and notify the listener of the run's start."""
     run, spec, lease = call.run, call.spec, call.run.writer.lease
     if call.journal is not None and lease is not None:
-        known = {"about": about(spec), "model": spec.model.model}
+        known: dict[str, Any] = {"about": about(spec), "model": spec.model.model}
         guard = MutationGuard.of(spec.hooks)
         begun = Begun(run_id=run.run_id, mode=_mode(call), guard=guard, **known)
         run.journal = start(call.journal, begun, _options(call))

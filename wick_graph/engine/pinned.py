@@ -52,6 +52,7 @@ _USED: Final = {
         *("PregelLoop.tick", "PregelLoop.after_tick", "PregelLoop.put_writes"),
         *("PregelLoop._put_checkpoint", "PregelLoop._prepare_tasks_and_emit_checkpoint"),
         *("SyncPregelLoop.__enter__", "AsyncPregelLoop.__aenter__"),
+        *("SyncPregelLoop.__init__", "AsyncPregelLoop.__init__", "put_writes_accepts_task_path"),
         "SyncPregelLoop._checkpointer_put_after_previous",
         "AsyncPregelLoop._checkpointer_put_after_previous",
         *("prepare_next_tasks", "apply_writes", "BackgroundExecutor", "AsyncBackgroundExecutor"),

@@ -271,7 +271,8 @@ def reply_of(parts: Mapping[str, Any], message_id: str | None = None) -> AIMessa
 
 Fields = dict[str, Any]
 
-Maker = Callable[["FieldEncoder", Moment, Visit, Frame], Fields]
+Maker = Callable[[Any, Moment, Visit, Frame], Fields]
+"""Called with its encoder, which has no method of its own for each run."""
 
 REPLAY_CODES: Final[Mapping[str, int]] = {"safe": 0, "key": 1, "never": 2}
 """The number of each rule of repetition: the file format, as in
@@ -313,6 +314,7 @@ class FieldEncoder:
         self._digests = b"", b""
         self._routes: dict[Any, bytes] = {}
         self._asked_by = ""
+        self.makers = MAKERS
 
     # --- run and node ----------------------------------------------------------------------------
 

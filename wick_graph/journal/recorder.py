@@ -10,7 +10,7 @@ from typing import Any, Final
 import ormsgpack
 
 from wick_graph.core.moments import Directive, JournalLevel, Moment, Place, Take
-from wick_graph.journal.encode import MAKERS, FieldEncoder, Maker, MutationGuard
+from wick_graph.journal.encode import FieldEncoder, MutationGuard
 from wick_graph.journal.page_format import (
     CALL,
     ENDS,
@@ -66,14 +66,11 @@ class Plan:
     ends: str | None
     """The kind that it ends."""
     opens: bool
-    make: Maker | None
     named: bool
 
 
 _PLANS: Final = {
-    kind: Plan(
-        _KEYS[kind], ENDS.get(kind), kind in OPENS, MAKERS.get(kind), kind[0] not in _UNNAMED
-    )
+    kind: Plan(_KEYS[kind], ENDS.get(kind), kind in OPENS, kind[0] not in _UNNAMED)
     for kind in KINDS
 }
 
@@ -100,7 +97,7 @@ class Writer:
     def add(self, moment: Moment, taken: Any) -> None:
         """Encode a moment; `taken` is its early copy of data that hooks may have changed."""
         kind = moment.kind, moment.phase
-        plan = _PLANS.get(kind) or _UNKNOWN
+        plan, make = _PLANS.get(kind) or _UNKNOWN, self.encoder.makers.get(kind)
         place = moment.place
         visit = self._run if place is None else self._visits.get(place.task) or self._visit(place)
         visit.taken = taken
@@ -110,14 +107,14 @@ class Writer:
             around = _of_call(frames, moment.call_id) or self._around(visit)
             depth, up = (around.depth + 1, moment.seq - around.seq) if around else (0, 0)
             frame = Frame(moment.seq, plan.key, depth, at, call=moment.call_id)
-            fields = plan.make(self.encoder, moment, visit, frame) if plan.make is not None else {}
+            fields = make(self.encoder, moment, visit, frame) if make is not None else {}
             if plan.opens:
                 frames.append(frame)
         else:
             left = _left(frames, plan.ends, moment.call_id)
             frame = left or Frame(moment.seq, plan.ends, 0, at)
             depth, up = frame.depth, moment.seq - frame.seq
-            fields = plan.make(self.encoder, moment, visit, frame) if plan.make is not None else {}
+            fields = make(self.encoder, moment, visit, frame) if make is not None else {}
             fields["d"] = at - frame.at
             if (around := _of_call(frames, moment.call_id)) is not None:
                 around.inner = frame.inner
@@ -210,7 +207,7 @@ def _left(frames: list[Frame], opener: str, call: str | None) -> Frame | None:
 
 _ONE: Final = [1]
 
-_UNKNOWN: Final = Plan("event.event", None, False, None, True)
+_UNKNOWN: Final = Plan("event.event", None, False, True)
 
 
 # --- The journal as a listener: it numbers moments, and its pages join the run's own commits.

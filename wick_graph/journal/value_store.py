@@ -52,23 +52,23 @@ _LOOSE: Final = frozenset({"password", "password in a URL"})
 
 def known_secrets(model: Any = None, env: Mapping[str, str] | None = None) -> frozenset[str]:
     """Collect the known secrets of this process."""
-    found = set(_own_variables() if env is None else _variables(env))
+    found = set(_own_secrets() if env is None else _secrets_among(env))
     found.update(_secrets_of(model))
     found.update(REDACTOR.known)  # fallback models, for example
     return frozenset(value for value in found if len(value) >= SHORTEST)
 
 
-def _variables(env: Mapping[str, str]) -> frozenset[str]:
+def _secrets_among(env: Mapping[str, str]) -> frozenset[str]:
     return frozenset(value for name, value in env.items() if _SECRET_NAME.fullmatch(name))
 
 
-def _own_variables() -> frozenset[str]:
+def _own_secrets() -> frozenset[str]:
     """Return the secrets in the environment; look again only if a variable has changed."""
     raw = getattr(os.environ, "_data", None)  # a dict, which is compared in C
     if raw is None:
-        return _variables(os.environ)
+        return _secrets_among(os.environ)
     if not _looked or _looked[0][0] != raw:
-        _looked[:] = [(dict(raw), _variables(os.environ))]
+        _looked[:] = [(dict(raw), _secrets_among(os.environ))]
     return _looked[0][1]
 
 

@@ -74,11 +74,11 @@ class Connection(sqlite3.Connection):
 
     def execute(self, text: str | Prepared, values: Any = (), /) -> sqlite3.Cursor:
         """Run a statement."""
-        return super().execute(text.text if type(text) is Prepared else text, values)
+        return super().execute(text if isinstance(text, str) else text.text, values)
 
     def executemany(self, text: str | Prepared, rows: Iterable[Any], /) -> sqlite3.Cursor:
         """Run a statement once for each row of values."""
-        return super().executemany(text.text if type(text) is Prepared else text, rows)
+        return super().executemany(text if isinstance(text, str) else text.text, rows)
 
     def claim(self, path: Path) -> None:
         """Mark this connection's file as open."""
