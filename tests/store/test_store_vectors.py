@@ -247,9 +247,9 @@ def test_vectors_too_long_for_pgvector_are_scanned(postgres_url: str, scanned: l
         ([[1.0] * 4] * 2, "set dims to what the model gives"),
         ([], "set dims to what the model gives"),
         ([1.0] * 4, "set dims to what the model gives"),
-        ([[1.0] * 4, [1.0]], "gave no vectors of 4 numbers"),
-        ([["a", "b", "c", "d"]], "gave no vectors of 4 numbers"),
-        ([[10**400, 1, 1, 1]], "gave no vectors of 4 numbers"),
+        ([[1.0] * 4, [1.0]], "what is not a list of numbers each"),
+        ([["a", "b", "c", "d"]], "what is not a list of numbers each"),
+        ([[10**400, 1, 1, 1]], "what is not a list of numbers each"),
         (None, "set dims to what the model gives"),
     ],
 )
