@@ -80,7 +80,7 @@ def test_pgvector_finds_what_numpy_finds(
         "embed": lambda texts: [known[text] for text in texts],
         **{"dims": 3, "fields": ["texts[*]"]},
     }
-    other: Any = {"embed": lambda texts: [[1.0, 2.0]] * len(texts), "dims": 2, "fields": ["texts"]}
+    other: Any = {"embed": lambda texts: [[1.0] * 6] * len(texts), "dims": 6, "fields": ["texts"]}
     near, url = VectorIndex.near, in_schema(postgres_server)
     used: list[str] = []
 
