@@ -26,6 +26,24 @@ GUARDED: Final = (
         ("_TOUCH", '_m.expires == _b("o")', '_b("o") == _b("o")'),
     ),
     mutant(
+        "vectors-beside-their-seals",
+        "The vectors of an encrypted store are sealed, and nowhere else.",
+        ("test_sealed_vectors_are_opened_and_scanned",),
+        ("SqlStore._row", "is_plain = self._core.sealing.keys is None", "is_plain = True"),
+    ),
+    mutant(
+        "vectors-that-are-not-finite",
+        "A vector with a number that is not finite is stored nowhere.",
+        ("test_what_is_no_vector_is_refused_and_nothing_is_stored[sqlite-vectors0-not finite]",),
+        ("VectorIndex._known", "not np.isfinite(made).all()", "False"),
+    ),
+    mutant(
+        "vectors-of-another-size",
+        "An item with vectors of another size has no score, whoever computes it.",
+        ("test_pgvector_finds_what_numpy_finds",),
+        ("VectorIndex.near", "WHEN dims <> {dims} THEN NULL ", ""),
+    ),
+    mutant(
         "notes-of-nobody",
         "Without the fact that names their owner, no notes are read or written.",
         ("test_nobody_gets_the_notes_of_nobody",),

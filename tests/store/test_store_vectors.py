@@ -80,7 +80,7 @@ def test_pgvector_finds_what_numpy_finds(
         "embed": lambda texts: [known[text] for text in texts],
         **{"dims": 3, "fields": ["texts[*]"]},
     }
-    other: Any = {"embed": lambda texts: [[1.0, 2.0]] * len(texts), "dims": 2, "fields": ["texts"]}
+    other: Any = {"embed": lambda texts: [[1.0] * 6] * len(texts), "dims": 6, "fields": ["texts"]}
     near, url = VectorIndex.near, in_schema(postgres_server)
     used: list[str] = []
 
@@ -247,9 +247,9 @@ def test_vectors_too_long_for_pgvector_are_scanned(postgres_url: str, scanned: l
         ([[1.0] * 4] * 2, "set dims to what the model gives"),
         ([], "set dims to what the model gives"),
         ([1.0] * 4, "set dims to what the model gives"),
-        ([[1.0] * 4, [1.0]], "gave no vectors of 4 numbers"),
-        ([["a", "b", "c", "d"]], "gave no vectors of 4 numbers"),
-        ([[10**400, 1, 1, 1]], "gave no vectors of 4 numbers"),
+        ([[1.0] * 4, [1.0]], "what is not a list of numbers each"),
+        ([["a", "b", "c", "d"]], "what is not a list of numbers each"),
+        ([[10**400, 1, 1, 1]], "what is not a list of numbers each"),
         (None, "set dims to what the model gives"),
     ],
 )

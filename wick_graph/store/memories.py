@@ -484,8 +484,6 @@ class _Reading:
         """Return the statement that computes scores with pgvector; None if numpy does."""
         if self._index is None or not self._queries or not self._core.dialect.locks:
             return None
-        if self._core.sealing.keys is not None:
-            return None
         found = self._db.execute(vectors.FIND).fetchone()
         return None if found is None else self._index.near(found[0])
 

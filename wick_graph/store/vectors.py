@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Self
 
 from langgraph.store.base import (
@@ -110,15 +111,13 @@ class VectorIndex:
         np = self._numpy
         try:
             made = np.asarray(vectors, dtype="f8")
+            gave = f"numbers of the shape {made.shape}"
         except (ArithmeticError, TypeError, ValueError) as error:
-            raise StorageError(
-                f"index: the embedder gave no vectors of {self.dims} numbers ({error}); let it "
-                "return a list of numbers for each text"
-            ) from None
+            made, gave = np.empty(0), f"what is not a list of numbers each ({error!s:.200})"
         if made.shape != (len(texts), self.dims):
             raise StorageError(
-                f"index: {len(texts)} texts gave numbers of the shape {made.shape}, and dims says "
-                f"{self.dims}; set dims to what the model gives"
+                f"index: {len(texts)} texts gave {gave}, and dims says {self.dims}; set dims to "
+                "what the model gives"
             )
         if not np.isfinite(made).all():
             raise StorageError(
@@ -171,14 +170,9 @@ class VectorIndex:
         head = _HEAD.pack(self.dims)
         parts = [memoryview(data)[4:] if data and data[:4] == head else b"" for data in stored]
         rows = self._numpy.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, self.dims)
-        near = (rows @ query).tolist()
-        found: list[float | None] = []
-        at = 0
-        for part in parts:
-            count = len(part) // (4 * self.dims)
-            found.append(max(near[at : at + count]) if count else None)
-            at += count
-        return found
+        near = iter((rows @ query).tolist())
+        size = 4 * self.dims
+        return [max(islice(near, len(part) // size), default=None) for part in parts]
 
 
 def _paths(fields: Sequence[str]) -> list[Any]:
