@@ -60,14 +60,16 @@ def opened(folder: Path, *args: str) -> Iterator[tuple[str, str, str]]:
         process.communicate(timeout=SECONDS)
 
 
-def signed_in(url: str, link: str) -> httpx.Client:
-    client = httpx.Client(base_url=url, timeout=SECONDS, trust_env=False)
-    headers = {"Authorization": f"Bearer {link}", "Origin": url}
-    done = client.post(SIGN_IN, json={}, headers=headers)
-    assert done.status_code == 200, done.text
-    assert client.post(SIGN_IN, json={}, headers=headers).status_code == 401
-    client.headers.update({"X-Wick-Secret": done.json()["secret"], "Origin": url})
-    return client
+@contextmanager
+def signed_in(url: str, link: str) -> Iterator[httpx.Client]:
+    """Use the link, and try it once more."""
+    with httpx.Client(base_url=url, timeout=SECONDS, trust_env=False) as client:
+        headers = {"Authorization": f"Bearer {link}", "Origin": url}
+        done = client.post(SIGN_IN, json={}, headers=headers)
+        assert done.status_code == 200, done.text
+        assert client.post(SIGN_IN, json={}, headers=headers).status_code == 401
+        client.headers.update({"X-Wick-Secret": done.json()["secret"], "Origin": url})
+        yield client
 
 
 def test_a_thread_is_shown_by_a_link_that_works_once(folder: Path) -> None:
