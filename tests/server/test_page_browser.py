@@ -59,8 +59,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     steps = [{"text": "Let me see.", "calls": [call]}, "It is 42."]
     odd = [{"text": text, "calls": [{**call, "args": {"expression": text}}]} for text in HOSTILE]
     agents = AGENTS + "  odd: {model: 'scripted:odd.yaml', max_iterations: 99}\n"
-    texts = {"talk": json.dumps({"steps": steps}), "odd": json.dumps({"steps": [*odd, "Done."]})}
-    with serving(folder, "--host", "127.0.0.1", agents=agents, **texts) as made:
+    talk, odd_talk = json.dumps({"steps": steps}), json.dumps({"steps": [*odd, "Done."]})
+    with serving(folder, "--host", "127.0.0.1", agents=agents, talk=talk, odd=odd_talk) as made:
         yield made
 
 

@@ -54,7 +54,8 @@ def test_a_token_is_its_secret(tokens: Tokens) -> None:
         ("run", {"read", "run"}),
         ("approve", {"read", "approve"}),
         ("run,approve", {"read", "run", "approve"}),
-        ("admin", {"read", "run", "approve", "admin"}),
+        ("run,debug", {"read", "run", "debug"}),
+        ("admin", {"read", "run", "approve", "debug", "admin"}),
     ],
 )
 def test_who_may_run_may_not_approve(tokens: Tokens, held: str, allowed: set[str]) -> None:
@@ -67,12 +68,12 @@ def test_who_may_run_may_not_approve(tokens: Tokens, held: str, allowed: set[str
 
 @pytest.mark.parametrize("scope", ["", "run,", "root", "run,root", "run approve"])
 def test_an_unknown_scope_is_refused(tokens: Tokens, scope: str) -> None:
-    with pytest.raises(ConfigError, match="is none of read, run, approve, admin"):
+    with pytest.raises(ConfigError, match="is none of read, run, approve, debug, admin"):
         tokens.create("anna", scope=scope)
 
 
 def test_each_scope_is_kept(tokens: Tokens) -> None:
-    assert SCOPES == ("read", "run", "approve", "admin")
+    assert SCOPES == ("read", "run", "approve", "debug", "admin")
     for scope in SCOPES:
         token, _ = tokens.create("anna", scope=scope)
         found = tokens.check(token)

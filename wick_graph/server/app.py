@@ -44,7 +44,6 @@ ROUTES: Final = (
     threads.router,
     openai.router,
     page.router,
-    page.file_router,
 )
 
 _DESCRIBED: Final = (schemas, agents, page, protocol)
@@ -103,7 +102,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.sign_ins = sign_ins = SignIns()
     app.state.recordings = Recordings(DebugSession.open)
-    for router in ROUTES:
+    for router in (*ROUTES, page.file_router):  # its files are no operations
         app.include_router(router)
     app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(HTTPException, _http)
