@@ -49,7 +49,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
 # --- Both ways.
 
 
-@settings(max_examples=often(600), deadline=None)
+@settings(max_examples=often(300), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_both_loops_do_the_same(chance: Random) -> None:
     case = case_of(chance)

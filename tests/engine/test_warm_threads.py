@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +23,9 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 from tests.engine.warm_process import Adder, act, adding, shown
+from tests.source import ROOT
 from tests.store.encrypted import KEYS
+from tests.support import forked
 from wick_graph import Agent, BaseHook, SqlSaver
 from wick_graph.constants import WARM_BYTES
 from wick_graph.errors import ConfigError
@@ -41,7 +42,7 @@ class Other:
 
     def __init__(self, url: str) -> None:
         line = [sys.executable, "-m", "tests.engine.warm_process", url]
-        self.process = subprocess.Popen(line, stdin=-1, stdout=-1, text=True)
+        self.process = forked.Popen(line, cwd=ROOT, stdin=-1, stdout=-1, text=True)
 
     def do(self, what: str) -> None:
         """Let it do something, and wait for it."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import forked
 from wick_graph.engine.guest import is_graph
 from wick_graph.foreign.seams import needs_loop
 
@@ -75,7 +75,7 @@ def folder(tmp_path: Path) -> Path:
 
 def wick(folder: Path, *args: str) -> Any:
     command = [sys.executable, "-m", "wick_graph", *args]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    return forked.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
 def test_a_graph_of_any_state_is_run_and_debugged(folder: Path) -> None:

@@ -91,10 +91,15 @@ def _symbols(symbol: str, fragment: str) -> list[tuple[Path, int, int]]:
     for path, text in _sources(_CHANGED):
         if symbol.rpartition(".")[2] not in text or fragment not in text:
             continue  # to parse all of them takes seconds
-        for name, node in _named(ast.parse(text), ""):
-            if name == symbol:
-                found.append((path, node.lineno, node.end_lineno or node.lineno))
+        found += [(path, first, last) for name, first, last in _lines_of(text) if name == symbol]
     return found
+
+
+@cache
+def _lines_of(text: str) -> list[tuple[str, int, int]]:
+    """Return the symbols of a file with their first and last lines."""
+    found = _named(ast.parse(text), "")
+    return [(name, node.lineno, node.end_lineno or node.lineno) for name, node in found]
 
 
 def _named(parent: ast.AST, prefix: str) -> Iterator[tuple[str, ast.stmt]]:
@@ -153,6 +158,17 @@ def mutated(mutant: Mutant) -> dict[Path, str]:
     return {path.relative_to(ROOT): text for path, text in changed.items()}
 
 
+@cache
+def _functions() -> dict[str, list[Path]]:
+    """Return the test modules of each name of a function."""
+    found: dict[str, list[Path]] = {}
+    for path, text in _sources(("tests",)):
+        if path.name.startswith("test_"):
+            for name in re.findall(r"^(?:async )?def (\w+)\(", text, re.MULTILINE):
+                found.setdefault(name, []).append(path)
+    return found
+
+
 def node_id(test: str) -> str:
     """Return what pytest calls a test that a mutant names.
 
@@ -161,12 +177,8 @@ def node_id(test: str) -> str:
     """
     file, _, rest = test.rpartition("::")
     name, bracket, case = rest.partition("[")
-    ids = [
-        f"{path.relative_to(ROOT)}::{name}"
-        for path, text in _sources(("tests",))
-        if path.name.startswith("test_") and (not file or path.stem == file)
-        for _ in re.findall(rf"^(?:async )?def {name}\(", text, re.MULTILINE)
-    ]
+    found = _functions().get(name, ())
+    ids = [f"{path.relative_to(ROOT)}::{name}" for path in found if not file or path.stem == file]
     if len(ids) != 1:
         raise NotFound(f"there are {len(ids)} tests {test}; name one, as `file::{name}`")
     return ids[0] + bracket + case

@@ -149,7 +149,7 @@ def test_killed_in_the_middle_a_store_of_schema_2_is_as_it_was(
     url: str, tmp_path: Path, outside: Outside
 ) -> None:
     before = make_schema_2(url, tmp_path, outside)
-    done = subprocess.run([sys.executable, "-c", DYING_IN_STEP_3, url], check=False)
+    done = forked.run([sys.executable, "-c", DYING_IN_STEP_3, url])
     assert done.returncode == -signal.SIGKILL
     if url.startswith("sqlite"):
         assert version(tmp_path / "store.db") == 2
