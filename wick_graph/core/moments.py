@@ -21,6 +21,9 @@ Kind = Literal[
     "run", "node", "hook", "model", "route", "tool", "interrupt", "state", "agent", "event"
 ]
 
+PASSES: Final = "passes"
+"""Key in the data of a moment at which its run cannot be held, though others like it can."""
+
 JournalLevel = Literal["off", "steps", "full"]
 """What a run's journal keeps: nothing, every moment, or the pieces of streamed replies too."""
 

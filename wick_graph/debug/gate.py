@@ -20,7 +20,7 @@ from weakref import WeakSet
 from langgraph.errors import GraphInterrupt
 
 from wick_graph.core.bridge import Bridge
-from wick_graph.core.moments import Directive, Listener, Moment
+from wick_graph.core.moments import PASSES, Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import WickError
 from wick_graph.journal.encode import Maker
@@ -28,6 +28,7 @@ from wick_graph.journal.entry import Entry, RunRecord, entry_of
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, PageContent, Visit
 from wick_graph.journal.reader import record_of
 from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
+from wick_graph.journal.tracebacks import message_of
 from wick_graph.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _of_error(_: Any, moment: Moment, visit: Visit, frame: Frame) -> Fields:
 
 
 def _said(error: Any) -> Fields:
-    return {} if error is None else {"e": [type(error).__name__, str(error)[:_ERROR]]}
+    return {} if error is None else {"e": [type(error).__name__, message_of(error)[:_ERROR]]}
 
 
 HOLDS: Final = frozenset(
@@ -271,7 +272,8 @@ class Gate:
             entry = self._listing.entry(moment)
             if entry is None:
                 return
-            held = self._holdable(entry, moment) if entry.what in HOLDS else None
+            holds = entry.what in HOLDS and PASSES not in moment.data
+            held = self._holdable(entry, moment) if holds else None
             if entry.what in _CALLED and entry.task:
                 self._called.add(entry.task)
             self._session.heard(entry, moment, held)

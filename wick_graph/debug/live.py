@@ -37,6 +37,7 @@ from wick_graph.foreign.listener import heard_by, is_agent
 from wick_graph.foreign.run import ForeignRun
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
+from wick_graph.journal.tracebacks import message_of
 from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
 
@@ -657,7 +658,7 @@ class LiveRun:
             reason, self.waits = "durable", True
         if error is not None:
             reason = "cancelled" if because == "cancelled" else "failed"
-            text = str(error) or type(error).__name__
+            text = message_of(error) or type(error).__name__
         calls, in_passing = self._calls, isinstance(state, Held)
         self.joined, self.state = None, Ended(reason, text, reported=not in_passing)
         self._unseen_end |= not joined.own

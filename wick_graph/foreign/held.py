@@ -15,12 +15,12 @@ from langgraph.types import Command
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import Bridge
-from wick_graph.core.moments import Directive, Moment, Replace, Skip
+from wick_graph.core.moments import PASSES, Directive, Moment, Replace, Skip
 from wick_graph.core.request import ModelRequest, shown
 from wick_graph.foreign import seams
 from wick_graph.foreign.copies import values_of
 from wick_graph.foreign.run import NAMED, ForeignRun, Keeper, TaskVisit, saver_of
-from wick_graph.messages import ToolResult
+from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
 
@@ -70,6 +70,8 @@ class HeldRun(ForeignRun):
 
     def record(self, moment: Moment) -> None:
         """Pass a moment on; the first ones wait for the store."""
+        if getattr(self._here, "passes", False):
+            moment.data = {**moment.data, PASSES: True}
         self._here.moment = moment
         if self._gate is not None:
             self._gate.record(moment)
@@ -117,9 +119,21 @@ class HeldRun(ForeignRun):
 
     def on_chat_model_start(self, *given: Any, run_id: Any, **more: Any) -> None:
         """Keep the moment of the request, too, at which `asked` holds."""
-        super().on_chat_model_start(*given, run_id=run_id, **more)
-        if run_id in self._calls:
+        self._here.passes = streamed = seams.is_streamed()
+        try:
+            super().on_chat_model_start(*given, run_id=run_id, **more)
+        finally:
+            self._here.passes = False
+        if run_id in self._calls and not streamed:
             self._requests[run_id] = self._here.moment
+
+    def on_llm_end(self, response: Any, *, run_id: Any, **more: Any) -> None:
+        """Tell of a reply that was streamed; `asked` tells of the others."""
+        self._here.passes = True
+        try:
+            super().on_llm_end(response, run_id=run_id, **more)
+        finally:
+            self._here.passes = False
 
     def on_tool_start(self, *_: Any, **__: Any) -> None:
         """Do nothing: `used` tells of it."""
@@ -128,17 +142,25 @@ class HeldRun(ForeignRun):
 
     # --- where it is held ------------------------------------------------------------------------
 
-    async def hold(self, visit: TaskVisit | None, bridge: Bridge) -> None:
+    async def hold(self, visit: TaskVisit | None, bridge: Bridge, given: Any = None) -> Any:
         """Hold the run at the moment that this code told last."""
         moment = getattr(self._here, "moment", None)
         if visit is None or moment is None or moment.place is not visit.place:
-            return
+            return given
         said = await self._at(moment, bridge)
         if isinstance(said, Replace) and (moment.kind, moment.phase) == ("node", "exit"):
             _rewrite(visit.task.writes, said.value)
+        elif isinstance(said, Replace) and given is not None:
+            return _given(given, said.value)
+        return given
 
-    async def _at(self, moment: Moment, bridge: Bridge) -> Directive:
-        if self._gate is None or self.journal.problem:
+    @property
+    def _told_last(self) -> Moment | None:
+        """The moment that this thread told last; None in a new one whose recording stopped."""
+        return getattr(self._here, "moment", None)
+
+    async def _at(self, moment: Moment | None, bridge: Bridge) -> Directive:
+        if moment is None or self._gate is None or self.journal.problem:
             return None
         self._gate.run.stop.check()
         try:
@@ -162,8 +184,8 @@ class HeldRun(ForeignRun):
             made = await bridge.call(reached, reached)
         if moment is None:  # callbacks told of no request
             return made
-        self.on_llm_end(SimpleNamespace(generations=[made.generations]), run_id=run_id)
-        said = await self._at(self._here.moment, bridge)
+        super().on_llm_end(SimpleNamespace(generations=[made.generations]), run_id=run_id)
+        said = await self._at(self._told_last, bridge)
         return _answer(said.value) if isinstance(said, Replace) else made
 
     async def used(self, visit: Any, bridge: Bridge, call: Call, *given: Any) -> Any:
@@ -173,7 +195,7 @@ class HeldRun(ForeignRun):
         plain = seams.plain_input(tool, args) if isinstance(args, dict) else None
         named = {"name": tool.name}
         super().on_tool_start(named, str(args), run_id=key, inputs=plain, tool_call_id=call_id)
-        said = await self._at(self._here.moment, bridge)
+        said = await self._at(self._told_last, bridge)
         if isinstance(said, Skip):
             output = _message(said.value, call_id)
         else:
@@ -185,7 +207,7 @@ class HeldRun(ForeignRun):
                 super().on_tool_error(error, run_id=key)
                 raise
         super().on_tool_end(output, run_id=key)
-        said = await self._at(self._here.moment, bridge)
+        said = await self._at(self._told_last, bridge)
         return _message(said.value, call_id) if isinstance(said, Replace) else output
 
 
@@ -203,7 +225,19 @@ def _sent(request: ModelRequest, options: Mapping[str, Any]) -> tuple[list[Any],
     """Return the messages and options that a changed request means."""
     system = "\n\n".join(section.text for section in request.system)
     first = [SystemMessage(system)] if system else []
-    return [*first, *shown(request)], {**options, **request.settings}
+    settings = {key: value for key, value in request.settings.items() if key != "stop"}
+    return [*first, *shown(request)], {**options, **settings}  # stop words go on their own
+
+
+def _given(request: Any, wanted: Any) -> Any:
+    """Return what a middleware's layer gets, after an edit of its request or its call."""
+    if isinstance(wanted, ToolCall):
+        return request.override(tool_call={**request.tool_call, "args": dict(wanted.args)})
+    system, told = "\n\n".join(section.text for section in wanted.system), request.system_message
+    changed: dict[str, Any] = {"messages": list(shown(wanted))}
+    if system != ("" if told is None else told.text):
+        changed["system_message"] = SystemMessage(system) if system else None
+    return request.override(**changed, model_settings=dict(wanted.settings))
 
 
 def _answer(reply: AIMessage) -> ChatResult:

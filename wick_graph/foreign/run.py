@@ -306,7 +306,8 @@ class ForeignRun(seams.Heard):
 
     def layer(self, visit: TaskVisit, phase: str, name: str, given: Any) -> Callable[[Any], object]:
         """Record that a middleware's layer is entered; return what records that it is left."""
-        call = given.tool_call.get("id") if phase == "wrap_tool_call" else None
+        asked = getattr(given, "tool_call", None) if phase == "wrap_tool_call" else None
+        call = asked.get("id") if isinstance(asked, Mapping) else None
 
         def ended(made: Any) -> None:
             fails = isinstance(made, BaseException)

@@ -36,8 +36,9 @@ class Heard(BaseCallbackHandler):
     holds = False
     """Whether it may hold the run, and answer its models and tools."""
 
-    async def hold(self, visit: Any, bridge: Bridge) -> None:
-        """Hold the run at the moment that was told last."""
+    async def hold(self, visit: Any, bridge: Bridge, given: Any = None) -> Any:
+        """Hold the run at the moment that was told last; return what a layer is to be given."""
+        return given
 
     async def asked(self, visit: Any, bridge: Bridge, call: Call, *given: Any) -> Any:
         """Call a model with its messages, its callbacks and its options, or answer for it."""
@@ -125,6 +126,8 @@ _WRAPPERS: Final = ("_wrap_tool_call", "_awrap_tool_call")
 """Attributes of a `ToolNode`."""
 
 _OF: Final = "_wick_layer_of"
+
+_CHAT_MODELS: Final = "langchain_core.language_models.chat_models"
 
 _configured: Final[list[bool]] = []
 
@@ -276,7 +279,7 @@ _END: Final = object()
 
 def _driven(heard: Heard, make: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     error: BaseException | None = None
-    steps, chunks = _Steps(heard), make()
+    steps, chunks = _Steps(heard), iter(make())
     heard.begin()
     try:
         while True:
@@ -291,14 +294,15 @@ def _driven(heard: Heard, make: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     finally:
         try:
             with steps:
-                chunks.close()  # type: ignore[attr-defined]  # a generator
+                if (close := getattr(chunks, "close", None)) is not None:  # a generator's
+                    close()
         finally:
             heard.end(error)
 
 
 async def _adriven(heard: Heard, make: Callable[[], AsyncIterator[Any]]) -> AsyncIterator[Any]:
     error: BaseException | None = None
-    steps, chunks = _Steps(heard), make()
+    steps, chunks = _Steps(heard), aiter(make())
     await heard.abegin()
     try:
         while True:
@@ -313,7 +317,8 @@ async def _adriven(heard: Heard, make: Callable[[], AsyncIterator[Any]]) -> Asyn
     finally:
         try:
             with steps:
-                await chunks.aclose()  # type: ignore[attr-defined]  # a generator
+                if (close := getattr(chunks, "aclose", None)) is not None:
+                    await close()
         finally:
             await heard.aend(error)
 
@@ -376,16 +381,18 @@ class _Visit:
         self._heard.leave(self._visit, error)
 
 
-def _hold(visit: Any) -> None:
-    """Hold a run at the moment just told, if a debugger wants to."""
+def _hold(visit: Any, given: Any = None) -> Any:
+    """Hold a run at the moment just told, if a debugger wants to; return what a layer is given."""
     if (heard := HEARD.get()) is not None and heard.holds:
-        run_to_end(heard.hold(visit, SYNC_BRIDGE))
+        return run_to_end(heard.hold(visit, SYNC_BRIDGE, given))
+    return given
 
 
-async def _ahold(visit: Any) -> None:
+async def _ahold(visit: Any, given: Any = None) -> Any:
     """Do `_hold` without blocking the loop."""
     if (heard := HEARD.get()) is not None and heard.holds:
-        await heard.hold(visit, ASYNC_BRIDGE)
+        return await heard.hold(visit, ASYNC_BRIDGE, given)
+    return given
 
 
 def _run_task(seams: Seams, patch: Patch, original: Call) -> Call:
@@ -466,6 +473,16 @@ def _agenerate(seams: Seams, patch: Patch, original: Call) -> Call:
 
 def _answered(original: Call, model: Any, stop: Any, manager: Any, given: Any, more: Any) -> Any:
     return original(model, given, stop, manager, **more)
+
+
+def is_streamed() -> bool:
+    """Return whether a model that tells of its request streams: `_generate` gets no such call."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == _CHAT_MODELS:
+            return "generate" not in frame.f_code.co_name
+        frame = frame.f_back
+    return True
 
 
 def _used(original: Call, tool: Any, args: Any, kwargs: Any, given: Any) -> Any:
@@ -633,8 +650,7 @@ def _heard_layer(phase: str, fn: Any) -> Any:
         if (ended := begun(request)) is None:
             return fn(request, handler)
         try:
-            _hold(VISIT.get())
-            made = fn(request, handler)
+            made = fn(_hold(VISIT.get(), request), handler)
         except BaseException as error:
             ended(error)
             raise
@@ -646,8 +662,7 @@ def _heard_layer(phase: str, fn: Any) -> Any:
         if (ended := begun(request)) is None:
             return await fn(request, handler)
         try:
-            await _ahold(VISIT.get())
-            made = await fn(request, handler)
+            made = await fn(await _ahold(VISIT.get(), request), handler)
         except BaseException as error:
             ended(error)
             raise
