@@ -60,7 +60,7 @@ def told() -> Iterator[Recording]:
 
 
 def test_each_seam_is_named() -> None:
-    assert TOLD.keys() == seams._SEAMS.keys()
+    assert {*TOLD, "answers"} == seams._SEAMS.keys()  # that one tells nothing: it holds and edits
 
 
 @pytest.mark.parametrize("seam", TOLD)
