@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import httpx
 import pytest
@@ -15,7 +15,11 @@ from tests.server.support import AGENTS, Served, frames, serving
 from wick_graph import Agent
 from wick_graph.debug import DebugSession, protocol
 from wick_graph.debug.answers import INSIDE, WHOLE, Answers
+from wick_graph.debug.fork import Planned
+from wick_graph.debug.provenance import Cause
+from wick_graph.debug.types import Frame
 from wick_graph.errors import DebugError
+from wick_graph.journal.blame import Blame
 from wick_graph.journal.entry import entry_of
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, calls
@@ -124,6 +128,22 @@ def test_a_request_says_where_each_part_is_from(http: httpx.Client, thread: str)
     assert {part["by"] for part in parts["parts"]} >= {"thread", "agent"}
     last = get(http, f"/threads/{thread}/moments/{seq}/blame", limit=1)
     assert (last["offset"], len(last["parts"])) == (parts["total"] - 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "made"),
+    [
+        (protocol.CauseRow, Cause),
+        (protocol.PlannedRow, Planned),
+        (protocol.FrameRow, Frame),
+        (protocol.PartRow, Blame),
+    ],
+)
+def test_a_row_has_all_that_the_debugger_says(row: Any, made: Any) -> None:
+    """A field or a kind that only one of the two knows would fail at the first such answer."""
+    theirs = get_type_hints(made)
+    fields = {name: field.annotation for name, field in row.model_fields.items()}
+    assert {name: str if fields.get(name) is str else kind for name, kind in theirs.items()} == fields
 
 
 def test_a_step_shows_what_it_changed_and_why(http: httpx.Client, thread: str) -> None:
