@@ -337,3 +337,15 @@ def test_cookies_of_others_do_not_sign_a_browser_out(before: str) -> None:
     assert sign_ins.find(sent, "x" * 43) is None
     sign_ins.end(sent)
     assert sign_ins.find(sent, secret) is None
+
+
+def test_a_stream_ends_when_its_browser_signs_out(served: Served, thread: str) -> None:
+    browser = Browser(served, token(served))
+    headers = {"Cookie": browser.cookie, "X-Wick-Secret": browser.secret}
+    where = f"{BASE}/threads/{thread}/events"
+    with browser.http.stream("GET", where, headers=headers) as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith("id: 1")
+        assert browser.ask("/sign-in", "DELETE").status_code == 204
+        assert [line for line in lines if line.startswith("event: ")][:1] == ["event: moment"]
+    browser.http.close()
