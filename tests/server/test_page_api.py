@@ -5,18 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import httpx
 import pytest
+from fastapi import routing
+from fastapi.testclient import TestClient
 
 from tests.debug.support import World
 from tests.server.support import AGENTS, Served, frames, serving
 from wick_graph import Agent
+from wick_graph.config import AgentsFile
 from wick_graph.debug import DebugSession, protocol
 from wick_graph.debug.answers import INSIDE, WHOLE, Answers
+from wick_graph.debug.fork import Planned
+from wick_graph.debug.provenance import Cause
+from wick_graph.debug.types import Frame
 from wick_graph.errors import DebugError
+from wick_graph.journal.blame import Blame
 from wick_graph.journal.entry import entry_of
+from wick_graph.server.app import create_app
+from wick_graph.service.options import ServerOptions
+from wick_graph.service.service import Service
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, calls
 
@@ -124,6 +134,24 @@ def test_a_request_says_where_each_part_is_from(http: httpx.Client, thread: str)
     assert {part["by"] for part in parts["parts"]} >= {"thread", "agent"}
     last = get(http, f"/threads/{thread}/moments/{seq}/blame", limit=1)
     assert (last["offset"], len(last["parts"])) == (parts["total"] - 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "made"),
+    [
+        (protocol.CauseRow, Cause),
+        (protocol.PlannedRow, Planned),
+        (protocol.FrameRow, Frame),
+        (protocol.PartRow, Blame),
+    ],
+)
+def test_a_row_has_all_that_the_debugger_says(row: Any, made: Any) -> None:
+    """A field or a kind that only one of the two knows would fail at the first such answer."""
+    theirs = get_type_hints(made)
+    fields = {name: field.annotation for name, field in row.model_fields.items()}
+    assert {
+        name: str if fields.get(name) is str else kind for name, kind in theirs.items()
+    } == fields
 
 
 def test_a_step_shows_what_it_changed_and_why(http: httpx.Client, thread: str) -> None:
@@ -272,3 +300,32 @@ def test_the_protocol_describes_every_answer() -> None:
     made = protocol.schema()["$defs"]
     assert {one.__name__ for one in protocol.ANSWERS} <= made.keys()
     assert all(one["additionalProperties"] is False for one in made.values())
+
+
+def test_a_secret_that_becomes_known_later_is_hidden_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    agent, _ = World().agent(url)
+    agent.invoke("add them for tangerine-4711", thread_id="t")
+    agent.close()
+    saver = SqlSaver.from_url(url)
+    answers = Answers(saver, "t", DebugSession.open)
+    assert "tangerine-4711" in answers.state(9, "messages", 0, 9).model_dump_json()
+    monkeypatch.setenv("LATER_API_KEY", "tangerine-4711")
+    assert "tangerine-4711" not in answers.state(9, "messages", 0, 9).model_dump_json()
+    found = [hit for hits in answers.search("tangerine") for hit in hits]
+    assert found == []
+    answers.close()
+    saver.close()
+
+
+def test_the_routes_are_made_before_the_first_request(tmp_path: Path) -> None:
+    """FastAPI makes them at the first one otherwise, and every caller waits for seconds."""
+    file = AgentsFile.of_code("agents.py", {"a": "a"}, f"sqlite:///{tmp_path}/wick.db")
+    service = Service(file, ServerOptions(), given={"a": Agent("a", "scripted:demo")})
+    with pytest.MonkeyPatch.context() as patched:
+        app = create_app(service)
+        patched.setattr(routing, "_EffectiveRouteContext", None)  # makes one
+        with TestClient(app, "http://localhost") as http:
+            assert http.get("/health").status_code == 200

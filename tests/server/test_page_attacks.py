@@ -10,10 +10,16 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from tests.server.support import Served, serving
 from tests.source import PACKAGE
+from wick_graph.config import AgentsFile
+from wick_graph.engine.agent import Agent
+from wick_graph.server.app import create_app
 from wick_graph.server.sign_in import LASTS, LINK_LASTS, Signed, SignIns
+from wick_graph.service.options import ServerOptions
+from wick_graph.service.service import Service
 
 pytestmark = pytest.mark.xdist_group("page_attacks")  # they share two servers
 
@@ -298,3 +304,48 @@ def test_a_link_opens_the_page_once(served: Served, tmp_path: Path) -> None:
         headers = {"Authorization": "Bearer wl_made-up", "Origin": served.url}
         assert http.post(f"{BASE}/sign-in", json={}, headers=headers).status_code == 401
         assert http.get(f"{BASE}/threads", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"Origin": "https://evil.example"}, {"Origin": None}, {"Content-Type": "text/plain"}],
+)
+def test_a_refused_request_does_not_use_a_link_up(
+    tmp_path: Path, changed: dict[str, str | None]
+) -> None:
+    store = AgentsFile.of_code("agents.py", {"a": "a"}, f"sqlite:///{tmp_path}/wick.db")
+    service = Service(store, ServerOptions(), given={"a": Agent("a", "scripted:demo")})
+    app = create_app(service)
+    link = app.state.sign_ins.link(Signed("local", "read", ""))
+    own = {"Authorization": f"Bearer {link}", "Origin": "http://localhost"}
+    own["Content-Type"] = "application/json"
+    wrong = {name: value for name, value in (own | changed).items() if value is not None}
+    with TestClient(app, "http://localhost") as http:
+        assert http.get(f"{BASE}/sign-in", headers=own).status_code == 401
+        assert http.post(f"{BASE}/sign-in", content="{}", headers=wrong).status_code >= 400
+        assert http.post(f"{BASE}/sign-in", content="{}", headers=own).status_code == 200
+        assert http.post(f"{BASE}/sign-in", content="{}", headers=own).status_code == 401
+
+
+@pytest.mark.parametrize("before", ['a={"x": 1}', "b=[x y]", "c", "{name}=planted", "=;;é"])
+def test_cookies_of_others_do_not_sign_a_browser_out(before: str) -> None:
+    sign_ins, signed = SignIns(), Signed("anna", "read", "t")
+    name = sign_ins.name(secure=False)
+    cookie, secret = sign_ins.begin(signed)
+    sent = f'{before.replace("{name}", name)}; {name}={cookie}; z="1'
+    assert sign_ins.find(sent, secret) == signed
+    assert sign_ins.find(sent, "x" * 43) is None
+    sign_ins.end(sent)
+    assert sign_ins.find(sent, secret) is None
+
+
+def test_a_stream_ends_when_its_browser_signs_out(served: Served, thread: str) -> None:
+    browser = Browser(served, token(served))
+    headers = {"Cookie": browser.cookie, "X-Wick-Secret": browser.secret}
+    where = f"{BASE}/threads/{thread}/events"
+    with browser.http.stream("GET", where, headers=headers) as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith("id: 1")
+        assert browser.ask("/sign-in", "DELETE").status_code == 204
+        assert [line for line in lines if line.startswith("event: ")][:1] == ["event: moment"]
+    browser.http.close()

@@ -20,6 +20,7 @@ from wick_graph.exports.plain import Hider, plain
 from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal, line_from
 from wick_graph.journal.reconstruct import REQUESTS
+from wick_graph.journal.value_store import known_secrets
 from wick_graph.store.saver import SqlSaver
 
 if TYPE_CHECKING:
@@ -148,7 +149,9 @@ class Answers:
         self._sessions: dict[int, DebugSession] = {}
         self._journal = self._read()
         self._seen: object = None
-        self._shown = Showing(Hider.of(self._journal))
+        self._secrets: object = None
+        self._shown: Showing
+        self._fresh()
 
     def close(self) -> None:
         """Close what is open."""
@@ -191,6 +194,8 @@ class Answers:
 
         An empty list says that some were searched in vain, so that a caller can stop.
         """
+        with self._lock:
+            self._fresh()
         wanted, journal = text.casefold(), self._read()
         while found := list(journal.moments(after=after, limit=_CHUNK)):
             hits = []
@@ -400,6 +405,9 @@ class Answers:
             if self._seen is not None:
                 self._catch_up(len(runs))
             self._seen = seen
+        secrets = known_secrets(), [(run.redact, run.secrets) for run in runs]
+        if secrets != self._secrets:  # a later run or agent may know more of them
+            self._shown, self._secrets = Showing(Hider.of(self._journal)), secrets
         return runs
 
     def _catch_up(self, runs: int) -> None:

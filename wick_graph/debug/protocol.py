@@ -206,6 +206,8 @@ class CauseRow(Answer):
     seq: int
     text: str
     by: str
+    thread_id: str
+    """The thread of `position` and `seq`, if it is another one; else empty."""
 
 
 class WhyAnswer(Answer):
@@ -230,7 +232,7 @@ class PlannedRow(Answer):
 
     step: int
     node: str
-    kind: Literal["node", "model", "tool"]
+    kind: Literal["node", "model", "tool", "question"]
     name: str
     policy: str
     recorded: bool

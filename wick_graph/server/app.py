@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from itertools import chain, pairwise
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
@@ -104,6 +105,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.recordings = Recordings(DebugSession.open)
     for router in (*ROUTES, page.file_router):  # its files are no operations
         app.include_router(router)
+    deque(iter_route_contexts(app.routes), 0)  # FastAPI would make them at the first request
     app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Problem, _problem)

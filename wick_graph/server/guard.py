@@ -415,7 +415,8 @@ class Guard:
         if is_page and not given:
             return await self._signed_in(headers)
         token = given[0].removeprefix("Bearer ") if len(given) == 1 else ""
-        if token.startswith(LINK) and scope["path"] == SIGN_IN:
+        if token.startswith(LINK) and scope["path"] == SIGN_IN and scope["method"] == "POST":
+            _check_page(headers, scope)  # a refused request does not use the link up
             signed = self._sign_ins.redeem(token)
             if signed is not None:
                 return Caller(signed.tenant, signed.scope, signed.token)

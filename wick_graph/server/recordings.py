@@ -47,7 +47,7 @@ class Recordings:
 
     def __init__(self, opened: Callable[..., DebugSession]) -> None:
         self._opened = opened
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._open: OrderedDict[tuple[str, str, str, int], Answers] = OrderedDict()
         self._sessions: dict[str, Session] = {}
 
@@ -73,15 +73,16 @@ class Recordings:
         Raises:
             ThreadBusyError: Another session is open over the thread.
         """
-        with self._lock:
-            self._drop_silent()
-            if any(
-                s.tenant == tenant and s.thread_id == thread_id for s in self._sessions.values()
-            ):
-                raise ThreadBusyError(f"a session is open over the thread {thread_id}")
-            made = Session(tenant, thread_id, answers.session(), answers)
-            made.used = time.monotonic()
-            self._sessions[made.name] = made
+        self._check_free(tenant, thread_id)
+        made = Session(tenant, thread_id, answers.session(), answers)  # may take long: unlocked
+        try:
+            with self._lock:
+                self._check_free(tenant, thread_id)
+                made.used = time.monotonic()
+                self._sessions[made.name] = made
+        except ThreadBusyError:
+            made.debugger.close()
+            raise
         return made
 
     def session(self, tenant: str, name: str) -> Session:
@@ -104,6 +105,13 @@ class Recordings:
         with self._lock:
             self._sessions.pop(name, None)
         found.debugger.close()
+
+    def _check_free(self, tenant: str, thread_id: str) -> None:
+        with self._lock:
+            self._drop_silent()
+            held = [(one.tenant, one.thread_id) for one in self._sessions.values()]
+        if (tenant, thread_id) in held:
+            raise ThreadBusyError(f"a session is open over the thread {thread_id}")
 
     def _drop_silent(self) -> None:
         now = time.monotonic()

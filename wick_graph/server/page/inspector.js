@@ -41,7 +41,9 @@ function Why({ thread, seq, go, path }) {
   return shown(found, (answer) => html`<ol class="why" aria-label=${`Why ${path}`}>
     ${answer.causes.map(
       (/** @type {any} */ cause) => html`<li>
-        ${cause.text} <button onClick=${() => go(cause.seq)}>Go to ${cause.seq}</button>
+        ${cause.text} ${cause.thread_id
+          ? html`<a href=${`#/threads/${encodeURIComponent(cause.thread_id)}/${cause.seq}`}>Go to ${cause.thread_id}</a>`
+          : html`<button onClick=${() => go(cause.seq)}>Go to ${cause.seq}</button>`}
       </li>`,
     )}
   </ol>`);

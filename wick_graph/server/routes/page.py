@@ -20,7 +20,7 @@ from wick_graph.errors import DebugError, StorageError, ThreadBusyError, ThreadN
 from wick_graph.picture import overlay_of, picture_of
 from wick_graph.picture.formats import layout_of
 from wick_graph.server import schemas
-from wick_graph.server.guard import API, PAGE, Debugging, Reader, RequestContext
+from wick_graph.server.guard import API, PAGE, SECRET, Debugging, Reader, RequestContext
 from wick_graph.server.recordings import Recordings
 from wick_graph.server.schemas import Before, Limit, thread_answer
 from wick_graph.server.sign_in import LASTS, Signed, SignIns
@@ -318,6 +318,7 @@ async def blob(
 @router.get(f"{_THREAD}/search", response_class=Response, responses=_LINES)
 async def search(
     context: Reader,
+    request: Request,
     asked: Asked,
     q: Annotated[str, Query(min_length=1, max_length=200, description="The text.")],
     after: Annotated[int, Query(ge=0, le=2**32, description="Only later moments.")] = 0,
@@ -326,10 +327,22 @@ async def search(
 
     async def lines() -> AsyncIterator[bytes]:
         found = asked.search(q, after)
-        while (hits := await asyncio.to_thread(next, found, None)) is not None:
+        while await _is_admitted(context, request) and (
+            (hits := await asyncio.to_thread(next, found, None)) is not None
+        ):
             yield b"".join(hit.model_dump_json().encode() + b"\n" for hit in hits) or b"\n"
 
     return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+async def _is_admitted(context: RequestContext, request: Request) -> bool:
+    """Return whether the token is still valid, and the browser signed in; for long answers."""
+    headers = request.headers
+    if context.options.auth and "authorization" not in headers:
+        cookies = "; ".join(headers.getlist("cookie"))
+        if _sign_ins(request).find(cookies, headers.get(SECRET, "")) is None:
+            return False
+    return await context.is_admitted()
 
 
 _LOOK: Final = 0.3
@@ -339,6 +352,7 @@ _LOOK: Final = 0.3
 @router.get(f"{_THREAD}/events", response_class=Response, responses=_EVENTS)
 async def events(
     context: Reader,
+    request: Request,
     asked: Asked,
     after: Annotated[int, Query(ge=0, le=2**32, description="Only later moments.")] = 0,
 ) -> EventStream:
@@ -346,7 +360,7 @@ async def events(
 
     async def pieces() -> AsyncIterator[bytes | None]:
         at = after
-        while await context.is_admitted():
+        while await _is_admitted(context, request):
             page = await asyncio.to_thread(asked.moments, at, protocol.MOST)
             for row in page.moments:
                 at = row.seq
@@ -429,7 +443,7 @@ async def session(
     context: Debugging, request: Request, session: SessionName
 ) -> protocol.SessionAnswer:
     """Describe a session; 60 silent seconds end it."""
-    held = _recordings(request).session(context.tenant.name, session)
+    held = await _asked(_recordings(request).session, context.tenant.name, session)
     return await _asked(held.answers.described, session, held.debugger)
 
 
@@ -438,7 +452,7 @@ async def move_session(
     context: Debugging, request: Request, session: SessionName, form: MoveForm
 ) -> protocol.StopAnswer:
     """Move a session's cursor, up to a breakpoint; this executes nothing."""
-    held = _recordings(request).session(context.tenant.name, session)
+    held = await _asked(_recordings(request).session, context.tenant.name, session)
 
     def moved() -> protocol.StopAnswer:
         debugger = held.debugger
@@ -453,7 +467,7 @@ async def add_breakpoint(
     context: Debugging, request: Request, session: SessionName, form: BreakpointForm
 ) -> protocol.SessionAnswer:
     """Set a breakpoint in a session."""
-    held = _recordings(request).session(context.tenant.name, session)
+    held = await _asked(_recordings(request).session, context.tenant.name, session)
     try:
         await asyncio.to_thread(held.debugger.add, form.spec)
     except DebugError as error:
@@ -469,7 +483,7 @@ async def delete_breakpoint(
     number: Annotated[int, Path(ge=1, le=10**6, description="The breakpoint.")],
 ) -> protocol.SessionAnswer:
     """Delete a breakpoint of a session."""
-    held = _recordings(request).session(context.tenant.name, session)
+    held = await _asked(_recordings(request).session, context.tenant.name, session)
     await _asked(held.debugger.breakpoints.delete, number)
     return await _asked(held.answers.described, session, held.debugger)
 
