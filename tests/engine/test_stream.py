@@ -6,10 +6,13 @@ import asyncio
 import dataclasses
 import json
 import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, get_args
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
 from langgraph.types import interrupt
 
 from tests.engine.support import agent_of
@@ -17,6 +20,7 @@ from wick_graph import Agent, BaseHook, events
 from wick_graph.constants import EVENT_QUEUE_SIZE
 from wick_graph.engine.streaming import text_piece
 from wick_graph.errors import MessageError
+from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, attempts, call, calls, cut_stream, error, text
 
 
@@ -314,3 +318,33 @@ def test_a_piece_of_text_is_the_event_that_its_class_makes() -> None:
     assert (made, repr(made), hash(made)) == (own, repr(own), hash(own))
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.delta = "other"  # type: ignore[misc]  # the point of the test
+
+
+class _KeepsItsPieces(GenericFakeChatModel):
+    """It gives the same objects for each reply."""
+
+    kept: list[ChatGenerationChunk]
+
+    def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+        yield from self.kept
+
+    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
+        for piece in self.kept:
+            yield piece
+
+
+@both
+def test_each_reply_has_its_own_name_even_if_its_pieces_are_the_same_objects(style: str) -> None:
+    pieces = [ChatGenerationChunk(message=AIMessageChunk(content=one)) for one in "abc"]
+    with SqlSaver.from_url("sqlite://") as saver:
+        model = _KeepsItsPieces(messages=iter(()), kept=pieces)
+        agent = Agent(model=model, store=saver)
+        told = list[str]()
+        for _ in range(2):
+            seen = read(agent, "?", style, thread_id="t")
+            [name] = {e.message_id for e in seen if isinstance(e, events.ChatModelStream)}
+            told.append(name)
+        config: Any = {"configurable": {"thread_id": "t"}}
+        held = agent.graph.get_state(config).values["messages"]
+    assert [one.id for one in held if isinstance(one, AIMessage)] == told
+    assert [piece.message.id for piece in pieces] == [None] * 3

@@ -715,8 +715,9 @@ def _hearing(heard: Pieces, stop: Stop, tell: Take) -> Callable[[AIMessage], Mom
         if stop.because:  # a model call that was abandoned in its thread ends here
             stop.check()
         message_id = message_id or chunk.id or str(uuid.uuid4())
-        # Providers name a reply in its first piece, or never. Pydantic's own way is slow.
-        vars(chunk)["id"] = message_id
+        if chunk.id != message_id:  # providers name a reply in its first piece, or never
+            chunk = copy.copy(chunk)  # a model may keep its pieces, and give them again
+            vars(chunk)["id"] = message_id  # pydantic's own way is slow
         text = heard.take(chunk)
         if not text and not chunk.content and not getattr(chunk, "tool_call_chunks", None):
             return None
