@@ -296,8 +296,7 @@ def build_agent(
     config, tools = file.agent(agent_id), _tools_of(agent_id, file, agents)
     model = model or _model_of(agent_id, file)
     own = config.model_fields_set if file.additions.ttl is None else ()
-    hooks = hooks_of(agent_id, file) if hooks is None else hooks
-    hooks = _with_background(hooks, config, agents)
+    hooks = _with_background(hooks_of(agent_id, file) if hooks is None else hooks, config, agents)
     offered = [*tools, *(tool for hook in hooks for tool in hook.tools({}))]
     check_approvals(agent_id, file, [str(getattr(tool, "name", "")) for tool in offered])
     opened = store() if callable(store) else store  # a refused agent must not create a database

@@ -556,7 +556,7 @@ def test_a_debugger_and_a_fork_read_it(url: str) -> None:
             session.add("break model:request")
             session.goto("@last")
             session.reverse_cont()
-            stop = session.live(session.fork(response="Otherwise."), timeout=SOON)
+            stop = session.live(session.fork(response="Otherwise."), timeout=SOON, in_place=True)
             while stop.reason not in ("finished", "failed"):
                 stop = session.cont(timeout=SOON)
             assert stop.reason == "finished"

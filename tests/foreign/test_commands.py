@@ -148,7 +148,7 @@ def test_a_graph_with_async_parts_alone_is_debugged(
     assert "Done." in done.stdout
     monkeypatch.syspath_prepend(folder)
     names = vars(importlib.import_module("app"))
-    monkeypatch.delitem(sys.modules, "app")
+    sys.modules.pop("app")
     found = {name: needs_loop(value) for name, value in names.items() if is_graph(value)}
     assert {name for name, waits in found.items() if waits} == {
         *("waiting", "waiting_tool", "waiting_layer")

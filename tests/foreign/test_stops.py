@@ -26,7 +26,7 @@ from tests.foreign.graphs import (
     retried,
     subgraph,
 )
-from wick_graph.debug import DebugSession, record
+from wick_graph.debug import DebugSession, hears, record
 from wick_graph.errors import DebugError
 
 OVER = ("finished", "failed", "interrupt", "end", "cancelled")
@@ -189,7 +189,7 @@ async def test_an_async_run_that_is_held_does_not_hold_its_loop() -> None:
     graph = made.compile()
     with DebugSession(graph, store="sqlite://") as session:
         session.add("break say")
-        with session.hears():
+        with hears(session):
             running = asyncio.create_task(graph.ainvoke({"messages": []}))
             assert (await asyncio.to_thread(session.wait_for_run, WAIT)).reason == "entry"
             assert (await asyncio.to_thread(session.cont, WAIT)).breakpoint == 1

@@ -132,7 +132,7 @@ def test_pgvector_finds_what_numpy_finds(
 
     try:
         check()
-        assert used.count("items") >= len(used) / 4
+        assert "items" in used, "no vector was compared"
     finally:
         with psycopg.connect(postgres_server, autocommit=True) as db:
             db.execute(f'DROP SCHEMA IF EXISTS "{url.rpartition("=")[2]}" CASCADE')

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from wick_graph.debug.policy import Mock, Policy
     from wick_graph.debug.provenance import Cause
     from wick_graph.debug.recording import Recording, record
-    from wick_graph.debug.session import DebugSession
+    from wick_graph.debug.session import DebugSession, hears
     from wick_graph.debug.timeline import Branch, Position
     from wick_graph.debug.types import Frame, Output, Stop
     from wick_graph.debug.values import Change
@@ -52,6 +52,7 @@ __all__ = [
     "RequestView",
     "RouteView",
     "Stop",
+    "hears",
     "record",
 ]
 
@@ -67,7 +68,7 @@ if not TYPE_CHECKING:
             "wick_graph.debug.policy": ("Mock", "Policy"),
             "wick_graph.debug.provenance": ("Cause",),
             "wick_graph.debug.recording": ("Recording", "record"),
-            "wick_graph.debug.session": ("DebugSession",),
+            "wick_graph.debug.session": ("DebugSession", "hears"),
             "wick_graph.debug.timeline": ("Branch", "Position"),
             "wick_graph.debug.types": ("Frame", "Output", "Stop"),
             "wick_graph.debug.values": ("Change",),

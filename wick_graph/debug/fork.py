@@ -6,42 +6,50 @@ continue it.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from langchain_core.messages import AIMessage, ToolMessage
-from langgraph.types import Command
+from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
+from langgraph.errors import InvalidUpdateError
+from langgraph.types import Command, Overwrite, StateUpdate
 
 from wick_graph import langgraph_config
-from wick_graph.debug.branching import edit_state, graph_for, nodes_before, own_thread
 from wick_graph.debug.cursor import Cursor, goal_of
-from wick_graph.debug.live import FORK, PLAIN, LiveRun, Terms
-from wick_graph.debug.policy import Decider, Edit, Mock, Policy, edit_of, put, tool_edits
+from wick_graph.debug.live import PLAIN, LiveRun, Terms
+from wick_graph.debug.policy import (
+    Decider,
+    Edit,
+    Mock,
+    Policy,
+    edit_of,
+    kept_decider,
+    kept_policy,
+    put,
+    record_of_fork,
+    tool_edits,
+    written,
+)
 from wick_graph.debug.timeline import BranchReader, Timeline
 from wick_graph.debug.types import At, Door, Stop
 from wick_graph.debug.values import read_path
 from wick_graph.debug.view import ViewCache
-from wick_graph.errors import DebugError, StorageError
+from wick_graph.errors import DebugError
 from wick_graph.foreign.listener import is_agent
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
-from wick_graph.journal.reader import body_of
 from wick_graph.journal.replay import Tape
-from wick_graph.messages import to_wick
+from wick_graph.journal.value_store import CUT
 from wick_graph.nodes.route import sent_for
 from wick_graph.runtime.tool_ledger import ASKED, key_of
-from wick_graph.store.journal_rows import RunRow
 from wick_graph.store.ledger import Known, RecordedCalls
-from wick_graph.store.row_format import unpack_id
 from wick_graph.store.saver import SqlSaver
 
 _SAID: Final = 80
 """Characters of a question."""
-
-ForkRecord = dict[str, Any]
-"""The policy and edits of a fork, as data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -511,7 +519,7 @@ class PendingTask:
     """Whether its call has begun without a known end."""
     replay: str
     foreign: bool = False
-    """Whether it is one of another graph, of which only the node is known."""
+    """Whether it is one of another graph: only its node is known."""
 
     @property
     def recorded(self) -> bool:
@@ -617,110 +625,126 @@ def _sent_calls(messages: Sequence[Any], tasks: Sequence[Any]) -> list[dict[str,
     return []
 
 
-# --- the stored record of a fork -----------------------------------------------------------------
+# --- where a fork runs: a thread of its own, with its edits of the state -------------------------
 
 
-def record_of_fork(policy: Policy, edits: Sequence[Edit]) -> ForkRecord:
-    """Return the policy and edits of a fork as data."""
-    return {
-        "model": _choice(policy.model),
-        "tools": [[name, _choice(choice)] for name, choice in policy.tools.items()],
-        "other": _choice(policy.other),
-        "missing": policy.missing,
-        "missing_model": policy.missing_model,
-        "edits": [{name: _plain(value) for name, value in edit.spec.items()} for edit in edits],
-    }
+_BEFORE: Final = {
+    "before_agent": "__start__",
+    "modify_request": "before_agent",
+    "model": "modify_request",
+    "tools": "model",
+}
+"""The predecessor of each of an agent's nodes: a state edited there continues with the node."""
+
+_LAST_WRITE: Final = ("LastValue", "EphemeralValue", "AnyValue", "UntrackedValue", "Topic")
+"""Kinds of channels with writes that replace what was there."""
+
+_FORK: Final = re.compile(r"-fork\d+$")
+
+_LONGEST: Final = 128
+"""Characters of a thread id."""
 
 
-def kept_decider(journal: Journal) -> tuple[Decider, ForkRecord] | None:
-    """Return the decider and record of the thread's unfinished fork; None if it is not in one.
-
-    Raises:
-        DebugError: The fork has no stored edits and policy.
-    """
-    found = _found(journal)
-    return None if found is None else (_decider(journal, *found), found[0])
-
-
-def kept_policy(journal: Journal) -> Policy | None:
-    """Return the policy of the thread's unfinished fork; see `kept_decider`.
-
-    Raises:
-        DebugError: The fork has no stored edits and policy.
-    """
-    found = _found(journal)
-    return None if found is None else _policy(found[0])
-
-
-def _found(journal: Journal) -> tuple[ForkRecord, RunRow] | None:
-    """Return the record of the thread's fork, and the fork's first run."""
-    with journal.reading() as db:
-        rows = journal.rows.run_rows(db, journal.rows.thread(db))
-    branch = rows[-1].branch if rows else 0
-    for row in reversed(rows):
-        body = body_of(row)
-        if row.branch != branch:
-            return None
-        if FORK in body:
-            record = _read(journal, body[FORK])
-            return record, next(one for one in rows if one.branch == branch)
-        if body.get("mode") == "input":
-            return None
-    return None
-
-
-def _read(journal: Journal, reference: bytes) -> ForkRecord:
-    try:
-        record = journal.value(reference) if reference else None
-    except StorageError:
-        record = None
-    if not isinstance(record, dict) or "edits" not in record:
-        raise DebugError(
-            f"thread {journal.thread_id} is in a fork without stored edits and policy, since they "
-            "hold a secret or are too large; fork again from its moment, or call agent.resume to "
-            "continue without them: every call is then really made"
-        )
-    return record
-
-
-def _decider(journal: Journal, record: ForkRecord, began: RunRow) -> Decider:
-    """Make the decider of a fork again; `began` is the fork's first run."""
-    first, origin, branch = body_of(began)["first"], unpack_id(began.run), began.branch
-    own = [entry for entry in journal.moments(after=first - 1) if entry.branch == branch]
-    edits = [edit_of(one, origin) for one in record["edits"] if not _is_done(one, own)]
-    before = Journal(
-        journal.saver, journal.thread_id, upto=first - 1
-    )  # the recording when the fork was made
-    return Decider(_policy(record), Tape(before), edits, origin)
-
-
-def _policy(record: ForkRecord) -> Policy:
-    return Policy(
-        model=_chosen(record["model"]),
-        tools={name: _chosen(choice) for name, choice in record["tools"]},
-        other=_chosen(record["other"]),
-        missing=record["missing"],
-        missing_model=record["missing_model"],
+def graph_for(graph: Any, journal: Journal | None, thread_id: str) -> Any:
+    """Return a graph over the store that has a thread: its own, else that of its recording."""
+    if is_agent(graph) or journal is None or isinstance(graph.checkpointer, SqlSaver):
+        return graph
+    config: Any = langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id}
     )
+    with suppress(NotImplementedError, RuntimeError):  # a saver for one event loop alone
+        if graph.checkpointer and graph.checkpointer.get_tuple(config) is not None:
+            return graph
+    return graph.copy({"checkpointer": journal.saver})
 
 
-def _is_done(edit: Mapping[str, Any], own: Sequence[Entry]) -> bool:
-    """Return whether the visit of an edit has ended, so that the edit is not applied again."""
-    ended = {entry.task for entry in own if entry.what == "node.exit"}
-    if "call" in edit:
-        calls = (e for e in own if e.what == "tool.exit" and e.call_id == edit["call"])
-        return any(True for _ in calls)
-    asked = [entry.task for entry in own if entry.what == "model.request"]
-    return any(task in ended for task in asked[edit["nth"] - 1 :])
+def own_thread(graph: Any, journal: Journal, checkpoint: str) -> tuple[Any, str]:
+    """Copy a thread for a fork; return a graph over its store, and the copy's id.
+
+    Raises:
+        DebugError: A value at the checkpoint is recorded as text alone.
+    """
+    store = graph.checkpointer if is_agent(graph) else journal.saver
+    if not isinstance(store, SqlSaver):
+        raise DebugError("this agent's store keeps no copies; fork with in_place")
+    if store is not graph.checkpointer:
+        _check_whole(journal, checkpoint)
+        graph = graph.copy({"checkpointer": store})
+    base, number = _FORK.sub("", journal.thread_id), 1
+    while store.threads.look(name := f"{base[: _LONGEST - 8]}-fork{number}") is not None:
+        number += 1
+    store.threads.fork(journal.thread_id, name)
+    return graph, name
 
 
-def _choice(choice: Any) -> Any:
-    return {"mock": _plain(choice.value)} if isinstance(choice, Mock) else choice
+def _check_whole(journal: Journal, checkpoint: str) -> None:
+    saved = journal.saved(checkpoint)
+    values = {} if saved is None else saved.checkpoint["channel_values"]
+    for name, value in values.items():
+        items = value if isinstance(value, list) else [value]
+        if any(isinstance(item, Mapping) and CUT in item for item in items):
+            raise DebugError(
+                f"the recording has {name} as text alone, since its class is no data; fork with "
+                "in_place, or give the graph an SqlSaver"
+            )
 
 
-def _chosen(kept: Any) -> Any:
-    return Mock(kept["mock"]) if isinstance(kept, dict) else kept
+def edit_state(
+    graph: Any, address: Mapping[str, Any], state: Mapping[str, Any], before: list[str]
+) -> str:
+    """Write channels at a checkpoint, so that the same nodes follow; return the new checkpoint.
+
+    `before` are the nodes that led to these.
+
+    Raises:
+        DebugError: The graph refuses the values.
+    """
+    config = langgraph_config.with_configurable(None, **address)
+    values = written(state)
+    if not is_agent(graph):
+        values = {name: _whole(graph.channels.get(name), value) for name, value in values.items()}
+    wanted = set(graph.get_state(config).next)
+    made: Any = config
+    try:
+        for goto in ((), sorted(wanted)):
+            given: Any = values
+            if goto:  # a `Command` led there, not an edge
+                given = Command(update=values, goto=goto)
+            updates = [StateUpdate(given, before[0])]
+            updates += [StateUpdate(None, node) for node in before[1:]]
+            made = graph.bulk_update_state(config, [updates])
+            if graph.get_state(made).next or not wanted:
+                break
+    except (InvalidUpdateError, ValueError, TypeError) as error:
+        raise DebugError(f"the graph refuses this state: {error}") from error
+    return str(langgraph_config.configurable(made)[langgraph_config.CHECKPOINT_ID])
 
 
-def _plain(value: Any) -> Any:
-    return to_wick(value) if isinstance(value, AIMessage) else value
+def _whole(channel: Any, value: Any) -> Any:
+    """Return the write that makes a value the channel's whole one."""
+    if type(channel).__name__ in _LAST_WRITE:
+        return value
+    if isinstance(value, list) and value and isinstance(value[0], RemoveMessage):
+        value = value[1:]  # `Overwrite` removes the old ones
+    return Overwrite(value)
+
+
+def nodes_before(views: ViewCache, place: int) -> list[str]:
+    """Return the nodes that led to those of the superstep at a place, where it begins."""
+    timeline, journal = views.timeline, views.journal
+    first = timeline.entries[place]
+    if views.shape is None or journal is None:
+        return [_BEFORE.get(first.node or "", "__start__")]
+    begins = {run.first for run in journal.runs() if run.mode == "input"}
+    ended: list[Entry] = []
+    for entry in reversed(timeline.entries[:place]):
+        if entry.seq in begins or (ended and entry.checkpoint not in (None, ended[0].checkpoint)):
+            break
+        if entry.what == "node.exit" and not entry.level:
+            ended.append(entry)
+    step = timeline.entries[place:]
+    entered = {e.node for e in step if (e.what, e.checkpoint) == ("node.enter", first.checkpoint)}
+    told = [(entry, journal.details(entry)) for entry in reversed(ended)]
+    led = [e for e, said in told if entered & {*said.get("goto", ()), *said.get("sends", ())}]
+    found = led or ended[:1]  # the last one of those that an edge waited for
+    return list(dict.fromkeys(entry.name for entry in found)) or ["__start__"]

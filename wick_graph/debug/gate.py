@@ -165,7 +165,7 @@ def _of_hook(_: Any, moment: Moment, visit: Visit, frame: Frame) -> Fields:
 
 
 def _of_call(_: Any, moment: Moment, visit: Visit, frame: Frame) -> Fields:
-    if moment.data.get("own"):  # of another graph, whose nodes may make several
+    if moment.data.get("own"):  # of another graph: its nodes may make several
         return {"a": b""}
     visit.place[CALL], visit.place[TOOL] = moment.call_id, moment.name
     return {}

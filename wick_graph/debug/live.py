@@ -28,6 +28,7 @@ from wick_graph.debug.cursor import (
 )
 from wick_graph.debug.edits import edited, skipped
 from wick_graph.debug.gate import EXIT_HANDLERS, ChildRuns, Decide, Gate, HeldCall, Listing
+from wick_graph.debug.policy import FORK
 from wick_graph.debug.timeline import BranchReader, Position
 from wick_graph.debug.types import Door, How, Mode, Output, Outputs, Reason, Stop
 from wick_graph.errors import DebugError
@@ -40,9 +41,6 @@ from wick_graph.journal.journal import Journal
 from wick_graph.journal.tracebacks import message_of
 from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
-
-FORK: Final = "fork"
-"""Key of a fork's record in the row of its run."""
 
 _ENDS: Final[dict[str, Reason]] = {
     "failed": "failed",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from langchain_core.messages import BaseMessage, RemoveMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 
 from wick_graph.core.moments import Directive, Moment, Replace, Skip
 from wick_graph.core.request import ModelRequest, Section
@@ -14,11 +14,18 @@ from wick_graph.core.state import REMOVE_ALL
 from wick_graph.debug.edits import messages_of, reply_of, result_of
 from wick_graph.debug.gate import Question
 from wick_graph.debug.values import at_path
-from wick_graph.errors import DebugError, ReplayError
+from wick_graph.errors import DebugError, ReplayError, StorageError
 from wick_graph.expressions import glob_match
 from wick_graph.journal.entry import Entry
+from wick_graph.journal.journal import Journal
+from wick_graph.journal.reader import body_of
 from wick_graph.journal.replay import Tape
-from wick_graph.messages import ToolCall, from_wick
+from wick_graph.messages import ToolCall, from_wick, to_wick
+from wick_graph.store.journal_rows import RunRow
+from wick_graph.store.row_format import unpack_id
+
+FORK: Final = "fork"
+"""Key of a fork's record in the row of its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,3 +315,116 @@ def written(state: Mapping[str, Any]) -> dict[str, Any]:
 def _message(wick: Mapping[str, Any]) -> BaseMessage:
     message = from_wick({key: value for key, value in wick.items() if key != "id"})
     return message.model_copy(update={"id": wick["id"]}) if wick.get("id") else message
+
+
+# --- the stored record of a fork ----------------------------------------------------------------
+
+
+ForkRecord = dict[str, Any]
+"""The policy and edits of a fork, as data."""
+
+
+def record_of_fork(policy: Policy, edits: Sequence[Edit]) -> ForkRecord:
+    """Return the policy and edits of a fork as data."""
+    return {
+        "model": _choice(policy.model),
+        "tools": [[name, _choice(choice)] for name, choice in policy.tools.items()],
+        "other": _choice(policy.other),
+        "missing": policy.missing,
+        "missing_model": policy.missing_model,
+        "edits": [{name: _plain(value) for name, value in edit.spec.items()} for edit in edits],
+    }
+
+
+def kept_decider(journal: Journal) -> tuple[Decider, ForkRecord] | None:
+    """Return the decider and record of the thread's unfinished fork; None if it is not in one.
+
+    Raises:
+        DebugError: The fork has no stored edits and policy.
+    """
+    found = _found(journal)
+    return None if found is None else (_decider(journal, *found), found[0])
+
+
+def kept_policy(journal: Journal) -> Policy | None:
+    """Return the policy of the thread's unfinished fork; see `kept_decider`.
+
+    Raises:
+        DebugError: The fork has no stored edits and policy.
+    """
+    found = _found(journal)
+    return None if found is None else _policy(found[0])
+
+
+def _found(journal: Journal) -> tuple[ForkRecord, RunRow] | None:
+    """Return the record of the thread's fork, and the fork's first run."""
+    with journal.reading() as db:
+        rows = journal.rows.run_rows(db, journal.rows.thread(db))
+    branch = rows[-1].branch if rows else 0
+    for row in reversed(rows):
+        body = body_of(row)
+        if row.branch != branch:
+            return None
+        if FORK in body:
+            record = _read(journal, body[FORK])
+            return record, next(one for one in rows if one.branch == branch)
+        if body.get("mode") == "input":
+            return None
+    return None
+
+
+def _read(journal: Journal, reference: bytes) -> ForkRecord:
+    try:
+        record = journal.value(reference) if reference else None
+    except StorageError:
+        record = None
+    if not isinstance(record, dict) or "edits" not in record:
+        raise DebugError(
+            f"thread {journal.thread_id} is in a fork without stored edits and policy, since they "
+            "hold a secret or are too large; fork again from its moment, or call agent.resume to "
+            "continue without them: every call is then really made"
+        )
+    return record
+
+
+def _decider(journal: Journal, record: ForkRecord, began: RunRow) -> Decider:
+    """Make the decider of a fork again; `began` is the fork's first run."""
+    first, origin, branch = body_of(began)["first"], unpack_id(began.run), began.branch
+    own = [entry for entry in journal.moments(after=first - 1) if entry.branch == branch]
+    edits = [edit_of(one, origin) for one in record["edits"] if not _is_done(one, own)]
+    before = Journal(
+        journal.saver, journal.thread_id, upto=first - 1
+    )  # the recording when the fork was made
+    return Decider(_policy(record), Tape(before), edits, origin)
+
+
+def _policy(record: ForkRecord) -> Policy:
+    return Policy(
+        model=_chosen(record["model"]),
+        tools={name: _chosen(choice) for name, choice in record["tools"]},
+        other=_chosen(record["other"]),
+        missing=record["missing"],
+        missing_model=record["missing_model"],
+    )
+
+
+def _is_done(edit: Mapping[str, Any], own: Sequence[Entry]) -> bool:
+    """Return whether the visit of an edit has ended, so that the edit is not applied again."""
+    ended = {entry.task for entry in own if entry.what == "node.exit"}
+    if "call" in edit:
+        calls = (e for e in own if e.what == "tool.exit" and e.call_id == edit["call"])
+        return any(True for _ in calls)
+    asked = [entry.task for entry in own if entry.what == "model.request"]
+    return any(task in ended for task in asked[edit["nth"] - 1 :])
+
+
+def _choice(choice: Any) -> Any:
+    return {"mock": _plain(choice.value)} if isinstance(choice, Mock) else choice
+
+
+def _chosen(kept: Any) -> Any:
+    return Mock(kept["mock"]) if isinstance(kept, dict) else kept
+
+
+def _plain(value: Any) -> Any:
+    return to_wick(value) if isinstance(value, AIMessage) else value

@@ -385,13 +385,6 @@ class DebugSession:
             answers=answers,
         )
 
-    def hears(self) -> AbstractContextManager[None]:
-        """Hold runs of any LangGraph graph that others start in the block, one at a time.
-
-        `wait_for_run` waits for one. An agent's runs need no block: pass the session as `debug`.
-        """
-        return heard_by(self._run)
-
     def answer(self, value: Any, *, door: Door = "sync", timeout: float | None = None) -> Stop:
         """Answer an interrupt, and continue the thread to the next stop; see `run`.
 
@@ -598,3 +591,11 @@ class DebugSession:
             DebugError: The session is busy with another run.
         """
         return self._run.attach(run, io, spec, journal, saver)
+
+
+def hears(session: DebugSession) -> AbstractContextManager[None]:
+    """Hold runs of any LangGraph graph that others start in the block, one at a time.
+
+    `wait_for_run` waits for one. An agent's runs need no block: pass the session as `debug`.
+    """
+    return heard_by(session._run)

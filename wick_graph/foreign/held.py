@@ -1,4 +1,4 @@
-"""One run of a LangGraph graph that a debugger holds, and whose calls it answers or changes."""
+"""One run of a LangGraph graph that a debugger holds: it answers and changes the run's calls."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class HeldRun(ForeignRun):
         self._here = threading.local()
         self._requests: dict[Any, Moment] = {}
 
-    # --- what is told ----------------------------------------------------------------------------
+    # --- what comes ------------------------------------------------------------------------------
 
     def record(self, moment: Moment) -> None:
         """Pass a moment on; the first ones wait for the store."""
@@ -156,7 +156,7 @@ class HeldRun(ForeignRun):
 
     @property
     def _told_last(self) -> Moment | None:
-        """The moment that this thread told last; None in a new one whose recording stopped."""
+        """The moment that this thread told last; None in a new one that tells nothing."""
         return getattr(self._here, "moment", None)
 
     async def _at(self, moment: Moment | None, bridge: Bridge) -> Directive:

@@ -170,7 +170,7 @@ def chain_of(journal: Journal, record: RunRecord) -> list[RunRecord]:
         found = [one for one in before if one.number < chain[0].number]
         if not found or found[-1].branch != record.branch:
             raise ReplayError(
-                f"run {record.number} goes on where another one stopped, whose beginning is gone"
+                f"run {record.number} goes on where an earlier one stopped, and that one is gone"
             )
         chain.insert(0, found[-1])
     if chain[0].mode != "input":

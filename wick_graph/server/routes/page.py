@@ -250,7 +250,11 @@ async def request_at(context: Reader, asked: Asked, seq: Seq) -> protocol.Reques
 
 @router.get(f"{_MOMENT}/blame")
 async def blame(
-    context: Reader, asked: Asked, seq: Seq, offset: Offset | None = None, limit: Items = 100
+    context: Reader,
+    asked: Asked,
+    seq: Seq,
+    offset: Annotated[int | None, Query(ge=0, le=2**31, description="The first part.")] = None,
+    limit: Items = 100,
 ) -> protocol.BlameAnswer:
     """Return the parts of a request, each with its source; the last ones by default."""
     return await _asked(asked.blame, seq, offset, limit)
@@ -299,7 +303,12 @@ async def preview(context: Reader, asked: Asked, seq: Seq) -> protocol.PreviewAn
 
 
 @router.get(f"{_MOMENT}/move")
-async def move(context: Reader, asked: Asked, seq: Seq, verb: protocol.Verb) -> protocol.StopAnswer:
+async def move(
+    context: Reader,
+    asked: Asked,
+    seq: Seq,
+    verb: Annotated[protocol.Verb, Query(description="The move.")],
+) -> protocol.StopAnswer:
     """Return where a verb leads from a moment; this executes nothing."""
     return await _asked(asked.move, seq, verb)
 
