@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from langgraph.prebuilt import ToolNode
 
 from tests.debug.support import WAIT
 from wick_graph.debug import DebugSession, record
-from wick_graph.errors import DebugError
+from wick_graph.errors import DebugError, RunCancelled
 from wick_graph.foreign import seams
 from wick_graph.foreign.held import HeldRun
 from wick_graph.models.scripted import ScriptedModel
@@ -156,3 +157,17 @@ def test_an_error_without_a_text_ends_the_session_too() -> None:
     with DebugSession(one_node(say), store="sqlite://") as session:
         stop = session.run({"messages": []}, stop_on_entry=False, timeout=WAIT)
         assert (stop.reason, stop.text) == ("failed", "its text cannot be shown")
+
+
+async def test_the_end_of_an_aborted_run_is_seen_once() -> None:
+    graph = one_node(lambda state: {"messages": [("ai", "hello")]})
+    with DebugSession(graph, store="sqlite://") as session, session.hears():
+        first = asyncio.create_task(graph.ainvoke({"messages": []}))
+        assert (await asyncio.to_thread(session.wait_for_run, WAIT)).reason == "entry"
+        assert (await asyncio.to_thread(session.abort, timeout=WAIT)).reason == "cancelled"
+        with pytest.raises(RunCancelled):
+            await first
+        second = asyncio.create_task(graph.ainvoke({"messages": []}))
+        assert (await asyncio.to_thread(session.wait_for_run, WAIT)).reason == "entry"
+        session.detach("continue")
+        assert [m.text for m in (await second)["messages"]] == ["hello"]
