@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +16,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
 from tests.debug.support import WAIT
-from wick_graph.debug import DebugSession, record
-from wick_graph.errors import DebugError
+from wick_graph.debug import DebugSession, Policy, record
+from wick_graph.errors import DebugError, RunCancelled
 from wick_graph.foreign import seams
 from wick_graph.foreign.held import HeldRun
 from wick_graph.models.scripted import ScriptedModel
@@ -156,3 +157,52 @@ def test_an_error_without_a_text_ends_the_session_too() -> None:
     with DebugSession(one_node(say), store="sqlite://") as session:
         stop = session.run({"messages": []}, stop_on_entry=False, timeout=WAIT)
         assert (stop.reason, stop.text) == ("failed", "its text cannot be shown")
+
+
+async def test_the_end_of_an_aborted_run_is_seen_once() -> None:
+    graph = one_node(lambda state: {"messages": [("ai", "hello")]})
+    with DebugSession(graph, store="sqlite://") as session, session.hears():
+        first = asyncio.create_task(graph.ainvoke({"messages": []}))
+        assert (await asyncio.to_thread(session.wait_for_run, WAIT)).reason == "entry"
+        assert (await asyncio.to_thread(session.abort, timeout=WAIT)).reason == "cancelled"
+        with pytest.raises(RunCancelled):
+            await first
+        second = asyncio.create_task(graph.ainvoke({"messages": []}))
+        assert (await asyncio.to_thread(session.wait_for_run, WAIT)).reason == "entry"
+        session.detach("continue")
+        assert [m.text for m in (await second)["messages"]] == ["hello"]
+
+
+def test_no_fork_or_replay_really_asks_a_streamed_model() -> None:
+    asked = []
+
+    class Model(FakeListChatModel):
+        def _stream(self, *given: Any, **more: Any) -> Any:
+            asked.append(1)
+            yield from super()._stream(*given, **more)
+
+    model = Model(responses=["hello"])
+    graph = one_node(lambda state: {"messages": ["".join(p.text for p in model.stream("x"))]})
+    with record(store="sqlite://") as recording:
+        graph.invoke({"messages": []}, {"configurable": {"thread_id": "t"}})
+    with recording.session() as session:
+        session.agent = graph
+        stop = session.live(session.fork("@1"), timeout=WAIT)
+        while stop.reason not in ("finished", "failed"):
+            stop = session.cont(WAIT)
+        assert stop.reason == "failed"
+        assert "run it live" in stop.text
+        assert len(asked) == 1
+        stop = session.live(session.fork("@1", policy=Policy(model="live")), timeout=WAIT)
+        while stop.reason not in ("finished", "failed"):
+            stop = session.cont(WAIT)
+        assert stop.reason == "finished"
+        assert len(asked) == 2
+    with recording.session() as session:
+        session.agent = graph
+        stop = session.replay(timeout=WAIT)
+        while stop.reason not in ("finished", "failed"):
+            stop = session.cont(WAIT)
+        assert "streamed" in stop.text
+        assert len(asked) == 2
+    recording.close()

@@ -22,7 +22,8 @@ from langgraph.errors import GraphInterrupt
 from wick_graph.core.bridge import Bridge
 from wick_graph.core.moments import PASSES, Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
-from wick_graph.errors import WickError
+from wick_graph.errors import ReplayError, WickError
+from wick_graph.foreign.replay import STREAMED
 from wick_graph.journal.encode import Maker
 from wick_graph.journal.entry import Entry, RunRecord, entry_of
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, PageContent, Visit
@@ -302,6 +303,15 @@ class Gate:
         if entry.what == "tool.call" and entry.task:
             self._called.add(entry.task)
         return held.directive
+
+    def passed(self, moment: Moment) -> None:
+        """Refuse a streamed request that a recording should answer, before it is sent.
+
+        Raises:
+            ReplayError: It should be answered.
+        """
+        if self._decide is not None and self._decide(moment) is not None:
+            raise ReplayError(STREAMED)
 
     async def _wait(self, held: HeldCall, bridge: Bridge) -> None:
         with self.run.stop.ending(held.release):

@@ -729,9 +729,7 @@ class LiveRun:
             joined, calls = self._going("ended"), self._calls
             self.state = state = Running(None, self._cursor.at, "alone", ending=True, calls=calls)
         try:
-            joined.run.stop.ask(
-                "cancelled", reason
-            )  # before the release of a held call, which must not run
+            joined.run.stop.ask("cancelled", reason)  # before a held call goes: it must not run
         finally:
             with self._lock:
                 state.ending = False
@@ -781,6 +779,7 @@ class LiveRun:
         if not self._lock.wait_for(lambda: self.joined is not joined, timeout):
             raise DebugError(f"the run has not ended after {timeout:g} s; a call is under way")
         assert self.last_stop is not None
+        self._unseen_end = False
         return self.last_stop
 
     def _lost_edits(self, joined: Joined) -> Iterator[Output]:

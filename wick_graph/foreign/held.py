@@ -38,6 +38,9 @@ class Gate(Protocol):
     async def at(self, moment: Moment, bridge: Bridge | None = None) -> Directive:
         """Wait as long as the debugger wants, and return how to continue."""
 
+    def passed(self, moment: Moment) -> None:
+        """Refuse a streamed request that a recording should answer, before it is sent."""
+
 
 class Holder(Keeper, Protocol):
     """The debugger that a run belongs to."""
@@ -55,6 +58,7 @@ class HeldRun(ForeignRun):
     holds = True
     active = True
     tokens = False
+    raise_error = True
 
     def __init__(self, graph: Any, input: Any, config: Any, keeper: Any) -> None:
         super().__init__(graph, input, config, keeper)
@@ -126,6 +130,8 @@ class HeldRun(ForeignRun):
             self._here.passes = False
         if run_id in self._calls and not streamed:
             self._requests[run_id] = self._here.moment
+        elif run_id in self._calls and self._gate is not None:
+            self._gate.passed(self._here.moment)
 
     def on_llm_end(self, response: Any, *, run_id: Any, **more: Any) -> None:
         """Tell of a reply that was streamed; `asked` tells of the others."""

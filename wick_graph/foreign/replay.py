@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import Bridge
@@ -15,6 +15,8 @@ from wick_graph.foreign.run import ForeignRun
 from wick_graph.journal.replay import ReplayListener
 from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
+
+STREAMED: Final = "a streamed model has no recorded answer; run it live, or let its node invoke it"
 
 
 class Answering:
@@ -57,6 +59,11 @@ class Answering:
         except ReplayError as error:
             self.problem = self.problem or error
             raise
+
+    def passed(self, moment: Moment) -> None:
+        """Refuse a streamed request: only calls of `invoke` are answered."""
+        self.problem = self.problem or ReplayError(STREAMED)
+        raise self.problem
 
 
 def played(
