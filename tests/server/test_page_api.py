@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from tests.debug.support import World
 from tests.server.support import AGENTS, Served, frames, serving
 from wick_graph import Agent
+from wick_graph.cli.app import call
 from wick_graph.config import AgentsFile
 from wick_graph.debug import DebugSession, protocol
 from wick_graph.debug.answers import INSIDE, WHOLE, Answers
@@ -329,3 +330,43 @@ def test_the_routes_are_made_before_the_first_request(tmp_path: Path) -> None:
         patched.setattr(routing, "_EffectiveRouteContext", None)  # makes one
         with TestClient(app, "http://localhost") as http:
             assert http.get("/health").status_code == 200
+
+
+FOREIGN = """
+from typing import Any, TypedDict
+from langgraph.graph import StateGraph
+
+class State(TypedDict, total=False):
+    odd: Any
+    api_key: str
+
+def write(state):
+    return {"odd": [chr(0xD800) + " half", float("nan"), b"bytes"], "api_key": "tangerine-4711"}
+
+graph = StateGraph(State).add_node("write", write).add_edge("__start__", "write")
+graph = graph.add_node("end", lambda state: {"odd": 1}).add_edge("write", "end").compile()
+"""
+
+
+def test_foreign_values_are_shown_without_secrets_and_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "foreign_odd.py").write_text(FOREIGN, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert call(["run", "--record", "foreign_odd:graph", "-t", "t", '{"odd": 0}']) == 0
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 'checkpoints/recorded.db'}") as saver:
+        answers = Answers(saver, "t", DebugSession.open)
+        asks = (answers.moment, answers.diff, answers.writes, answers.state)
+        more: dict[Any, Any] = {answers.diff: (None,), answers.state: ("", 0, 100)}
+        last = answers.recording().last
+        said = "".join(
+            ask(seq, *more.get(ask, ())).model_dump_json()
+            for seq in range(1, last + 1)
+            for ask in asks
+        )
+        assert "ud800 half" in said
+        assert "api_key" in said
+        assert "tangerine" not in said
+        assert [hit for hits in answers.search("tangerine") for hit in hits] == []
+        answers.close()

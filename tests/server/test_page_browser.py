@@ -210,6 +210,44 @@ def test_hostile_texts_are_texts_in_every_view(
     check(page)
 
 
+ODD = [
+    {"$blob": "x"},
+    {"$blob": "0" * 64, "$text": 5, "$chars": "9"},
+    {"role": "x", "content": 1, "tool_calls": "text"},
+    {"role": "x", "content": {"a": 1}, "tool_calls": [None, {"name": {"x": 1}}]},
+    {"role": "x", "content": None, "name": {"type": "script", "props": {"children": "owned=1"}}},
+    {"__proto__": {"x": 1}, "constructor": {"name": 1}, "$more": "x"},
+]
+"""Data of others that looks like what the page has forms for."""
+
+
+def test_data_that_looks_like_the_pages_own_is_shown(
+    served: Served, token: str, watched: Watched
+) -> None:
+    thread = asked(served, token, "default", "Look at odd data.")
+    page = watched.opened(token)
+    answer = {"path": "", "value": [*ODD, "after all of them"], "offset": 0, "total": 7}
+    page.route("**/state?*", lambda route: route.fulfill(json=answer))
+    page.goto(f"{served.url}/ui/#/threads/{thread}")
+    page.get_by_role("tab", name="State").click()
+    expect(page.get_by_text("after all of them")).to_be_visible(timeout=WAIT)
+    check(page)
+
+
+def test_a_running_thread_is_followed_again_after_its_stream_broke_off(
+    served: Served, token: str, watched: Watched
+) -> None:
+    thread = asked(served, token, "default", "Break off.")
+    page = watched.opened(token)
+    info = {"thread_id": thread, "status": "running", "agent": "default", "title": "Running"}
+    page.route(f"**/threads/{thread}", lambda route: route.fulfill(json=info))
+    page.route("**/events?*", lambda route: route.fulfill(body=""))
+    with page.expect_request("**/events?*"):
+        page.goto(f"{served.url}/ui/#/threads/{thread}")
+    with page.expect_request("**/events?*"):
+        expect(page.get_by_role("heading", name="Running")).to_be_visible(timeout=WAIT)
+
+
 def check(page: Page) -> None:
     assert page.evaluate("window.owned") is None
     assert page.locator(f"#app :is({MARKUP})").count() == 0

@@ -58,11 +58,26 @@ class Showing:
 
     def text(self, text: str) -> str:
         """Return a short text without secrets."""
-        return str(self._hider.value(text))[:INSIDE]
+        return _written(str(self._hider.value(text))[:INSIDE])
 
-    def hidden(self, value: Any) -> str:
-        """Return a whole value without secrets as a text to search in."""
-        return str(self._hider.value(plain(value)))
+    def hidden(self, value: dict[str, Any]) -> str:
+        """Return all details of a moment without secrets as a text to search in."""
+        return str(self._hider.value(plain(self.named(value))))
+
+    def named(self, details: dict[str, Any]) -> dict[str, Any]:
+        """Return a moment's details, with what was written under the name of a secret hidden."""
+        writes = details.get("writes")
+        if not isinstance(writes, list):
+            return details
+        made = []
+        for one in writes:
+            if "value" in one:
+                (value,) = self._hider.value(
+                    {_name_in(one.get("path", "")) or one["channel"]: one["value"]}
+                ).values()
+                one = {**one, "value": value}
+            made.append(one)
+        return {**details, "writes": made}
 
     def value(self, value: Any, name: str = "") -> Any:
         """Return a value without secrets, cut; `blob` has the rest of a cut text.
@@ -91,15 +106,16 @@ class Showing:
         if isinstance(value, str):
             return self._cut(value, INSIDE)
         if isinstance(value, dict):
-            return {str(key)[:INSIDE]: self._short(item) for key, item in value.items()}
+            return {_written(str(key)[:INSIDE]): self._short(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self._short(item) for item in value]
         return value
 
     def _cut(self, text: str, most: int) -> Any:
+        text = _written(text)
         if len(text) <= most:
             return text
-        name = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        name = sha256(text.encode()).hexdigest()
         with self._lock:
             if name not in self._texts:
                 self._size += len(text)
@@ -108,6 +124,11 @@ class Showing:
             while self._size > _KEPT and len(self._texts) > 1:
                 self._size -= len(self._texts.popitem(last=False)[1])
         return {"$text": text[:most], "$blob": name, "$chars": len(text)}
+
+
+def _written(text: str) -> str:
+    """Return a text that JSON can hold: half of a surrogate pair is written as its number."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _outline(value: Any, depth: int) -> Any:
@@ -219,7 +240,7 @@ class Answers:
                 moment=self.row(entry),
                 position=str(session.position),
                 line=shown.text(look.line(entry)),
-                facts=shown.value(look.details(at)),
+                facts=shown.value(shown.named(look.details(at))),
                 stack=[
                     protocol.FrameRow(**{**asdict(frame), "text": shown.text(frame.text)})
                     for frame in look.where(at)
@@ -253,7 +274,9 @@ class Answers:
             parts = session.journal.blame(asked) if session.journal is not None else []
             start = max(0, len(parts) - limit) if offset is None else offset
             rows = [
-                protocol.PartRow(**{**asdict(part), "value": self._shown.value(plain(part.value))})
+                protocol.PartRow(
+                    **{**asdict(part), "value": self._shown.value(plain(part.value), part.name)}
+                )
                 for part in parts[start : start + limit]
             ]
         return protocol.BlameAnswer(seq=asked, parts=rows, offset=start, total=len(parts))
@@ -268,8 +291,7 @@ class Answers:
             value = value[offset : offset + limit]
         elif isinstance(value, dict):
             value = dict([*value.items()][offset : offset + limit])
-        name = str(read_path(path)[-1]) if path else ""
-        shown = self._shown.value(value, name)
+        shown = self._shown.value(value, _name_in(path))
         return protocol.ValueAnswer(path=path, value=shown, offset=offset, total=total)
 
     def diff(self, seq: int, to: int | None) -> protocol.DiffAnswer:
@@ -282,8 +304,8 @@ class Answers:
             protocol.ChangeRow(
                 path=self._shown.text(change.path),
                 op=change.op,
-                before=self._shown.value(change.before),
-                after=self._shown.value(change.after),
+                before=self._shown.value(change.before, _name_in(change.path)),
+                after=self._shown.value(change.after, _name_in(change.path)),
             )
             for change in found
         ]
@@ -294,7 +316,10 @@ class Answers:
         with self._lock:
             session, at = self._at(seq)
             found = session.inspect.pending(at)
-        shown = [{**write, "value": self._shown.value(write["value"])} for write in found]
+        shown = [
+            {**write, "value": self._shown.value(write["value"], write["channel"])}
+            for write in found
+        ]
         return protocol.WritesAnswer(writes=[protocol.WriteRow(**write) for write in shown])
 
     def why(self, seq: int, path: str) -> protocol.WhyAnswer:
@@ -378,7 +403,7 @@ class Answers:
             phase=entry.phase,
             name=text(entry.name),
             hook_phase=entry.hook_phase,
-            node=entry.node,
+            node=None if entry.node is None else text(entry.node),
             tool=None if entry.tool is None else text(entry.tool),
             call_id=entry.call_id,
             status=entry.status,  # type: ignore[arg-type]  # one of the three
@@ -438,6 +463,15 @@ class Answers:
         session, at = self._session(branch), f"#{seq}"
         session.goto(at)
         return session, at
+
+
+def _name_in(path: str) -> str:
+    """Return the last name in a path: of a secret's item, that of the secret."""
+    try:
+        steps = read_path(path)
+    except DebugError:  # a foreign name
+        return ""
+    return next((step for step in reversed(steps) if isinstance(step, str)), "")
 
 
 def caught_up(session: DebugSession, journal: Journal) -> bool:

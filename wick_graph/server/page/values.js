@@ -30,16 +30,23 @@ function CutText({ thread, cut }) {
 }
 
 /** @param {any} value */
-const isMessage = (value) => typeof value?.role === "string" && "content" in value;
+const isMessage = (value) => typeof value?.role === "string" && "content" in value &&
+  (value.tool_calls === undefined || (Array.isArray(value.tool_calls) && value.tool_calls.every((/** @type {any} */ call) => call && typeof call === "object")));
+
+/** A name in data: a foreign one may be anything. @param {any} name */
+const named = (name) => (typeof name === "string" ? name : "");
+
+/** Whether the server cut a text; data may have such keys too. @param {any} value */
+const isCut = (value) => /^[0-9a-f]{64}$/.test(value.$blob) && typeof value.$text === "string" && typeof value.$chars === "number";
 
 /** @param {{thread: string, value: any}} props */
 function Message({ thread, value }) {
   return html`<div class="message">
-    <b>${value.role}</b> ${value.name}
+    <b>${value.role}</b> ${named(value.name)}
     <${Value} thread=${thread} value=${value.content} />
     ${(value.tool_calls ?? []).map(
       (/** @type {any} */ call) => html`<div class="call">
-        → <b>${call.name ?? "and"}</b> <${Value} thread=${thread} value=${call.args ?? call} />
+        → <b>${named(call.name) || "and"}</b> <${Value} thread=${thread} value=${call.args ?? call} />
       </div>`,
     )}
   </div>`;
@@ -49,7 +56,7 @@ function Message({ thread, value }) {
 export function Value({ thread, value, depth = 0 }) {
   if (typeof value === "string") return html`<pre>${value === "" ? '""' : value}</pre>`;
   if (value === null || typeof value !== "object") return html`<pre>${JSON.stringify(value)}</pre>`;
-  if (typeof value.$blob === "string") return html`<${CutText} thread=${thread} cut=${value} />`;
+  if (isCut(value)) return html`<${CutText} thread=${thread} cut=${value} />`;
   if (isMessage(value)) return html`<${Message} thread=${thread} value=${value} />`;
   const entries = Object.entries(value);
   if (!entries.length) return html`<pre>${Array.isArray(value) ? "[]" : "{}"}</pre>`;
