@@ -293,6 +293,12 @@ def test_a_number_without_end_is_refused() -> None:
 
 EVIL = "a" * 50_000 + "!"
 
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+INNER: dict[str, Any] = {"$schema": DRAFT, "pattern": "^(a+)+$"}
+
+NAMED: dict[str, Any] = {"patternProperties": {"^(a+)+$": {}}}
+
 
 @pytest.mark.parametrize(
     "rules",
@@ -300,11 +306,26 @@ EVIL = "a" * 50_000 + "!"
         {"properties": {"a": {"pattern": "^(a+)+$"}}},
         {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False},
         {"propertyNames": {"pattern": "^(a|a)*$"}},
+        {"properties": {"a": {"$schema": DRAFT, "pattern": "^(a+)+$"}}},
+        {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": INNER}},
     ],
 )
 def test_no_expression_takes_long(rules: dict[str, Any]) -> None:
     args = {"a": EVIL} if "properties" in rules else {EVIL: 1}
     assert ArgumentCheck({"type": "object", **rules})(args) is not None
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"allOf": [NAMED], "unevaluatedProperties": False},
+        {"$ref": "#/$defs/a", "$defs": {"a": NAMED}, "unevaluatedProperties": False},
+        {"properties": {"a": {"anyOf": [NAMED], "unevaluatedProperties": False}}},
+    ],
+)
+def test_expressions_that_jsonschema_itself_would_search_are_refused(rules: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="patternProperties is refused; use additionalProp"):
+        ArgumentCheck({"type": "object", **rules})
 
 
 @pytest.mark.parametrize("text", [r"^(a+)\1$", "^(?!a)", "(?<=a)b", "a{9999}"])

@@ -286,8 +286,8 @@ def _own(kind: Any) -> Any:
     """Return a validator in which no keyword takes more than linear time."""
     from jsonschema.validators import extend  # noqa: PLC0415  # slow, and seldom used
 
-    made: Any = extend  # it has no types
-    return made(
+    extended: Any = extend  # it has no types
+    made = extended(
         kind,
         {
             "uniqueItems": _unique,
@@ -296,6 +296,17 @@ def _own(kind: Any) -> Any:
             "additionalProperties": _additional_properties,
         },
     )
+    evolve = made.evolve
+
+    def evolve_own(self: Any, **changes: Any) -> Any:
+        """Descend into a part; a `$schema` in it would bring jsonschema's own keywords back."""
+        part = changes.get("schema")
+        if isinstance(part, Mapping) and "$schema" in part:
+            changes["schema"] = {name: one for name, one in part.items() if name != "$schema"}
+        return evolve(self, **changes)
+
+    made.evolve = evolve_own
+    return made
 
 
 def _unique(validator: Any, wanted: Any, items: Any, schema: Any) -> Iterator[ValidationError]:
@@ -452,11 +463,15 @@ def _digest(schema: Mapping[str, Any]) -> bytes | None:
         return None
 
 
+_FOLLOWED: Final = frozenset({"patternProperties", "unevaluatedProperties"})
+"""Together, even in different parts, jsonschema searches with Python's expressions."""
+
+
 def _refuse_risks(schema: Mapping[str, Any]) -> None:
     """Refuse references that lead nowhere, and expressions with a search that may take forever."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415  # slow, and seldom used
 
-    resolver, pending = _resolver(schema), list[Any]([schema])
+    resolver, pending, words = _resolver(schema), list[Any]([schema]), set[str]()
     while pending:
         node = pending.pop()
         if isinstance(node, list):
@@ -465,6 +480,7 @@ def _refuse_risks(schema: Mapping[str, Any]) -> None:
             continue
         pending.extend(node.values())
         _check_patterns(node)
+        words |= _FOLLOWED & node.keys()
         for ref in (node.get("$ref"), node.get("$dynamicRef")):
             try:
                 if isinstance(ref, str):
@@ -473,6 +489,11 @@ def _refuse_risks(schema: Mapping[str, Any]) -> None:
                 raise ConfigError(
                     f"parameters refer to {ref!r}, which they lack; put it under $defs"
                 ) from error
+    if words == _FOLLOWED:
+        raise ConfigError(
+            "unevaluatedProperties in a schema with patternProperties is refused; "
+            "use additionalProperties"
+        )
 
 
 def _check_patterns(schema: Mapping[str, Any]) -> None:
@@ -482,11 +503,6 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
     if isinstance(named := schema.get("patternProperties"), Mapping):
         for text in named:
             _Pattern.of(str(text))
-        if "unevaluatedProperties" in schema:  # jsonschema searches with Python's expressions
-            raise ConfigError(
-                "unevaluatedProperties beside patternProperties is refused; "
-                "use additionalProperties"
-            )
 
 
 # --- Refuse foreign schemas that could hang, bloat or misdirect the check of arguments.
