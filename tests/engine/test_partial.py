@@ -133,12 +133,14 @@ def test_a_cancellation_from_elsewhere_stores_it_too(store: Any) -> None:
     with Agent("counts", slow(REPLY), store=store) as agent:
         got: list[str] = []
         last: Any = None
+        other = threading.Thread(target=agent.cancel, args=("t",))
         for event in agent.stream("Count.", thread_id="t"):
             if isinstance(event, ChatModelStream):
                 got.append(event.delta)
                 if len(got) == 3:
-                    threading.Thread(target=agent.cancel, args=("t",)).start()
+                    other.start()
             last = event
+        other.join()
         assert isinstance(last, Failed)
         assert last.stopped_because == "cancelled"
         assert thread(agent) == [("human", "Count."), ("ai", "".join(got))]

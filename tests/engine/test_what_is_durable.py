@@ -16,6 +16,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 
 from tests.engine.support import Door
+from tests.support.waiting import until
 from wick_graph import Agent, BaseHook, SqlSaver, events, tool
 from wick_graph.core.moments import Moment
 from wick_graph.core.usage import Usage

@@ -16,7 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
 from tests.debug.support import WAIT
-from wick_graph.debug import DebugSession, Policy, record
+from wick_graph.debug import DebugSession, Policy, hears, record
 from wick_graph.errors import DebugError, RunCancelled
 from wick_graph.foreign import seams
 from wick_graph.foreign.held import HeldRun
@@ -161,7 +161,7 @@ def test_an_error_without_a_text_ends_the_session_too() -> None:
 
 async def test_the_end_of_an_aborted_run_is_seen_once() -> None:
     graph = one_node(lambda state: {"messages": [("ai", "hello")]})
-    with DebugSession(graph, store="sqlite://") as session, session.hears():
+    with DebugSession(graph, store="sqlite://") as session, hears(session):
         first = asyncio.create_task(graph.ainvoke({"messages": []}))
         assert (await asyncio.to_thread(session.wait_for_run, WAIT)).reason == "entry"
         assert (await asyncio.to_thread(session.abort, timeout=WAIT)).reason == "cancelled"
