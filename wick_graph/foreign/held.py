@@ -162,7 +162,7 @@ class HeldRun(ForeignRun):
 
     @property
     def _told_last(self) -> Moment | None:
-        """The moment that this thread told last; None in a new one whose recording stopped."""
+        """The moment that this thread told last; None in a new one after the recording stopped."""
         return getattr(self._here, "moment", None)
 
     async def _at(self, moment: Moment | None, bridge: Bridge) -> Directive:
