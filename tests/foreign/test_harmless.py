@@ -54,6 +54,8 @@ def test_patches_chain_with_another_tools_in_either_order(
     first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
+    # The first value that `monkeypatch` sees is the last that it puts back: LangGraph's own.
+    monkeypatch.setattr(Pregel, "stream", Pregel.stream)
 
     def patched() -> None:
         original = Pregel.stream

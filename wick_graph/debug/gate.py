@@ -23,12 +23,12 @@ from wick_graph.core.bridge import Bridge
 from wick_graph.core.moments import PASSES, Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import ReplayError, WickError
-from wick_graph.foreign.replay import STREAMED
 from wick_graph.journal.encode import Maker
 from wick_graph.journal.entry import Entry, RunRecord, entry_of
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, PageContent, Visit
 from wick_graph.journal.reader import record_of
 from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
+from wick_graph.journal.replay import STREAMED
 from wick_graph.journal.tracebacks import message_of
 from wick_graph.runtime.context import Run
 

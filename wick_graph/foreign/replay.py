@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import Bridge
@@ -12,11 +12,9 @@ from wick_graph.errors import ReplayError
 from wick_graph.foreign.held import HeldRun
 from wick_graph.foreign.listener import heard_by
 from wick_graph.foreign.run import ForeignRun
-from wick_graph.journal.replay import ReplayListener
+from wick_graph.journal.replay import STREAMED, ReplayListener
 from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
-
-STREAMED: Final = "a streamed model has no recorded answer; run it live, or let its node invoke it"
 
 
 class Answering:

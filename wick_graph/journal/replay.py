@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage
 from langgraph.types import Command
@@ -25,6 +25,8 @@ from wick_graph.journal.reconstruct import RecordedCall, call_key
 from wick_graph.messages import ToolResult
 from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
+
+STREAMED: Final = "a streamed model has no recorded answer; run it live, or let its node invoke it"
 
 
 class Tape:
