@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
-from tests.journal.support import agent_of
+from tests.journal.support import add, agent_of
+from wick_graph import tool
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
 
@@ -32,7 +35,14 @@ def saver(url: str) -> Iterator[SqlSaver]:
 
 @pytest.fixture
 def journal(saver: SqlSaver) -> Journal:
-    """A finished run with two hooks and three tools, one of which fails."""
-    agent, _ = agent_of(saver)
+    """A finished run with two hooks and three tools side by side, one of which fails."""
+    together = Barrier(3)
+
+    @functools.wraps(add)
+    def met(a: float, b: float) -> str:
+        together.wait(60)
+        return add(a, b)
+
+    agent, _ = agent_of(saver, tools=[tool(met)])
     agent.invoke("add", thread_id="t")
     return Journal(saver, "t")
