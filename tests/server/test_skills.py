@@ -10,6 +10,7 @@ import stat
 import struct
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -545,6 +546,18 @@ def test_an_agent_never_misses_a_skill_that_is_replaced(tmp_path: Path) -> None:
     assert (seen[0], seen[1] > 0) == (0, True)
     assert made.read("knit") == {"SKILL.md": b"299"}
     assert [one.name for one in (tmp_path / "skills").iterdir()] == ["anna"]
+
+
+def test_what_a_killed_server_left_of_an_upload_is_removed(tmp_path: Path) -> None:
+    made = skills.UploadedSkills(tmp_path / "skills/anna", lambda: None)
+    made.open()
+    old, young = (made.folder.parent / name for name in (".new-old", ".old-young"))
+    for left in (old, young):
+        (left / "new").mkdir(parents=True)
+    os.utime(old, (time.time() - 7200,) * 2)
+    made.open()
+    assert not old.exists()
+    assert young.exists(), "another server may be writing it"
 
 
 def test_a_removed_agent_leaves_no_files_open_from_before_a_reload(

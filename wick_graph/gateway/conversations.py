@@ -144,7 +144,7 @@ class Conversations:
         self._batches = {key: name for name, keys in found.items() for key in keys}
 
     async def interrupt(self, one: Row) -> bool:
-        """Cancel the turn of a message's chat, in any process; return whether there is one.
+        """Cancel the turn of a message's chat, in any process; return whether it was cancelled.
 
         A turn of this process that still prepares itself, such as by a download, is cancelled once
         it has begun: its messages belong to the conversation.
@@ -155,9 +155,9 @@ class Conversations:
             return await agent.acancel(await self.sessions.thread(message.key))
         while self._turns.get(one.chat) is turn:
             if turn.agent is not None and await turn.agent.acancel(turn.thread):
-                break
+                return True
             await asyncio.sleep(_LOOK)
-        return True
+        return False
 
     async def stop(self) -> None:
         """Cancel compactions; their threads stay as they are."""

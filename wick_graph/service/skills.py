@@ -11,6 +11,7 @@ import stat
 import struct
 import tempfile
 import threading
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -46,6 +47,9 @@ _PART: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_. -]{0,98}[A-Za-z0-9_-])?")
 """A name without roots, `.`, `..`, hidden names, and letters that file systems confuse."""
 
 _PARTS: Final = 8
+
+_LEFT: Final = 3600
+"""Seconds after which a folder of an upload was left by a process that is gone."""
 
 _DEVICE: Final = re.compile(r"(con|prn|aux|nul|conin|conout|clock|(com|lpt)[0-9])(\..*)?", re.I)
 """Names that are devices on Windows, with any ending."""
@@ -224,7 +228,7 @@ class UploadedSkills:
         self._lock: Final = threading.Lock()
 
     def open(self) -> None:
-        """Make the folder and close it to agents.
+        """Make the folder, close it to agents, and remove what killed servers have left.
 
         Raises:
             Problem: It cannot be made, or an agent's commands could write it.
@@ -244,6 +248,10 @@ class UploadedSkills:
             raise Problem(
                 409, "an agent of the server could change uploaded skills; its log says which"
             ) from None
+        for left in (*self.folder.parent.glob(".new-*"), *self.folder.parent.glob(".old-*")):
+            with suppress(OSError):  # another server may remove it too
+                if left.stat().st_mtime < time.time() - _LEFT:
+                    shutil.rmtree(left, ignore_errors=True)
 
     @property
     def has_any(self) -> bool:
