@@ -132,8 +132,9 @@ def reap(host: str | None = None) -> int:
     count = 0
     try:
         with engine.speaking("removing what ended processes have left") as client:
-            for box in client.containers.list(all=True, filters={"label": OWNER}):
-                if not is_alive(str(box.labels.get(OWNER, ""))):
+            # Sparse: the SDK asks about each one otherwise, and fails if it has ended meanwhile.
+            for box in client.containers.list(all=True, sparse=True, filters={"label": OWNER}):
+                if not is_alive(str(box.attrs["Labels"].get(OWNER, ""))):
                     remove(box)
                     count += 1
     finally:
