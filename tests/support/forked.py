@@ -32,7 +32,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]  # `tests.source` loads pytest
 LIBRARIES: Final = (
     *("fastapi", "httpx", "langchain.agents", "openai", "rich.console", "sqlalchemy", "uvicorn"),
     *("wick_graph.cli.app", "wick_graph.debug", "wick_graph.loading", "wick_graph.store"),
-    *("wick_graph.testing", "yaml"),
+    *("wick_graph.testing", "yaml", "langchain_openai", "rich.markdown"),
+    *("wick_graph.debug.terminal.shell", "wick_graph.gateway.gateway", "wick_graph.server.app"),
+    "wick_graph.server.process",
 )
 _READ_BY_PYTHON: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "COV")
 _REQUEST_BYTES: Final = 2**20
