@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.forked import ROOT
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _OF_PYTEST: Final = "PYTEST_"
 
@@ -19,9 +21,10 @@ class Leftovers:
     """What is the same in the whole process, compared as each test ends."""
 
     def __init__(self) -> None:
-        self._temp = str(Path(tempfile.gettempdir()).resolve())
-        self._modules = set(sys.modules)
-        self._count, self._found = len(sys.modules), set[str]()
+        self._temp = f"{Path(tempfile.gettempdir()).resolve()}/"
+        self._kept = f"{ROOT}/", f"{sys.prefix}/", f"{Path(sys.prefix).resolve()}/"
+        """Of a checkout in that folder."""
+        self._modules = len(sys.modules)
         self._places: list[tuple[Any, str]] = []
         self._before = self._now()
         self._since: dict[str, str] = {}
@@ -31,6 +34,8 @@ class Leftovers:
 
         Fixtures of a module may change what they put back after its last test.
         """
+        if last:
+            self._forget_modules()
         now = self._now()
         found = [name for name in now if name in self._before and now[name] != self._before[name]]
         self._since = {name: self._since.get(name, test) for name in found}
@@ -47,7 +52,6 @@ class Leftovers:
             "the garbage collector": (gc.isenabled(), gc.get_threshold()),
             "the environment": {k: v for k, v in os.environ.items() if k[:7] != _OF_PYTEST},
             "sys.path": sys.path[:],
-            "modules of tests": self._of_tests(),
         }
         found.update((one.name, signal.getsignal(one)) for one in _SIGNALS)
         found.update(
@@ -56,16 +60,15 @@ class Leftovers:
         )
         return found
 
-    def _of_tests(self) -> set[str]:
-        """Return the modules that were loaded from the folder of a test."""
-        if len(sys.modules) != self._count:
-            self._count = len(sys.modules)
-            self._found = {
-                name
-                for name in sys.modules.keys() - self._modules
-                if str(getattr(sys.modules.get(name), "__file__", "")).startswith(self._temp)
-            }
-        return self._found
+    def _forget_modules(self) -> None:
+        """Forget what was loaded from the folder of a test: others have modules so named."""
+        if len(sys.modules) == self._modules:
+            return
+        for name, module in list(sys.modules.items()):
+            path = str(getattr(module, "__file__", ""))
+            if path.startswith(self._temp) and not path.startswith(self._kept):
+                del sys.modules[name]
+        self._modules = len(sys.modules)
 
     def _seams(self) -> list[tuple[Any, str]]:
         """Return LangGraph's functions that a recording replaces, once LangGraph is loaded."""
