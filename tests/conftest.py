@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.sandbox.fixtures import container_engine
+from tests.support.leftovers import Leftovers
 from tests.support.often import often
 from tests.support.postgres import postgres_server, postgres_url
 from tests.support.provider import provider
@@ -146,6 +147,26 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+_LEFTOVERS: Final = pytest.StashKey[Leftovers]()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    """Note the state of the process before the first test."""
+    if _LEFTOVERS not in item.config.stash:
+        item.config.stash[_LEFTOVERS] = Leftovers()
+    yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """Fail the test that leaves the process in another state than it found it in."""
+    yield
+    last = nextitem is None or nextitem.path != item.path
+    if found := item.config.stash[_LEFTOVERS].look(item.nodeid, last=last):
+        pytest.fail(found, pytrace=False)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Barrier
 
 import pytest
 
 from tests.journal.support import add, agent_of
-from wick_graph import tool
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
+from wick_graph.tools import tool
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def saver(url: str) -> Iterator[SqlSaver]:
 @pytest.fixture
 def journal(saver: SqlSaver) -> Journal:
     """A finished run with two hooks and three tools side by side, one of which fails."""
-    together = Barrier(3)
+    together = threading.Barrier(3, timeout=60)
 
     @functools.wraps(add)
-    def met(a: float, b: float) -> str:
-        together.wait(60)
+    def meeting(a: float, b: float) -> str:
+        together.wait()
         return add(a, b)
 
-    agent, _ = agent_of(saver, tools=[tool(met)])
+    agent, _ = agent_of(saver, tools=[tool(meeting)])
     agent.invoke("add", thread_id="t")
     return Journal(saver, "t")

@@ -274,6 +274,11 @@ async def test_a_closed_tenant_leaves_no_container(
     (tmp_path / "talk.yaml").write_text("steps: [hi]", "utf-8")
     (tmp_path / "checkpoints").mkdir()
     client: Any = importlib.import_module("docker").DockerClient(base_url=container_engine.host)
+
+    def running() -> set[str]:
+        return {box.id for box in client.containers.list(sparse=True)}
+
+    before = running()
     service = Service(load_config(tmp_path / "agents.yaml"), ServerOptions(port=0))
     try:
         async with service.using("anna") as anna, service.using("bert") as bert:
@@ -283,11 +288,12 @@ async def test_a_closed_tenant_leaves_no_container(
                 assert found.exec("echo $$ > mine; ls").stdout == "mine\n"
             folders = {Path(t.agents.backend("default").folder) for t in (anna, bert)}  # type: ignore[union-attr]  # checked above
             assert len(folders) == 2
-            running = len(client.containers.list())
+            made = running() - before
+            assert len(made) == 2
             anna.close()
-            assert len(client.containers.list()) == running - 1
+            assert len(running() & made) == 1
             bert.close()
-            assert len(client.containers.list()) == running - 2
+            assert not running() & made
     finally:
         client.close()
         service.local.close()

@@ -9,6 +9,7 @@ long way; so does `Popen` where it is asked for what a fork cannot do.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import fcntl
@@ -32,7 +33,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]  # `tests.source` loads pytest
 LIBRARIES: Final = (
     *("fastapi", "httpx", "langchain.agents", "openai", "rich.console", "sqlalchemy", "uvicorn"),
     *("wick_graph.cli.app", "wick_graph.debug", "wick_graph.loading", "wick_graph.store"),
-    *("wick_graph.testing", "yaml"),
+    *("wick_graph.testing", "yaml", "langchain_openai", "rich.markdown"),
+    *("wick_graph.debug.terminal.shell", "wick_graph.gateway.gateway", "wick_graph.server.app"),
+    "wick_graph.server.process",
 )
 _READ_BY_PYTHON: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "COV")
 _REQUEST_BYTES: Final = 2**20
@@ -174,8 +177,11 @@ def load() -> None:
 
 def serve(descriptor: int, load: Callable[[], None] = load) -> None:
     """Fork what is asked for until nobody asks any more; a child returns from here as itself."""
+    libraries: list[Any] = []
+    atexit.register(_leave_out, libraries)  # the first that is registered is called last
     gc.disable()  # there is little garbage, and to look for it takes a third of the time
     load()
+    libraries += [libraries, *_libraries()]
     gc.freeze()  # a child that looks through all there is, as each does at its end, would copy it
     gc.enable()
     ended: dict[int, int] = {}
@@ -198,6 +204,22 @@ def serve(descriptor: int, load: Callable[[], None] = load) -> None:
         for one in streams:
             os.close(one)
         asked.send(json.dumps(pid).encode())
+
+
+def _libraries() -> list[types.ModuleType]:
+    """Return the modules that are neither Python's own nor of this project."""
+    own = {*sys.stdlib_module_names, "wick_graph", "tests", "__main__"}
+    return [module for name, module in sys.modules.items() if name.partition(".")[0] not in own]
+
+
+def _leave_out(libraries: list[Any]) -> None:
+    """Let Python's end take no library apart: it would copy and free what all children share.
+
+    The list holds itself and is frozen, so nothing frees what is in it.
+    """
+    kept = {id(one) for one in libraries}
+    for name in [name for name, module in sys.modules.items() if id(module) in kept]:
+        del sys.modules[name]
 
 
 def _reaped() -> tuple[int, int] | None:

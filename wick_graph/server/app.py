@@ -13,6 +13,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
@@ -50,22 +51,21 @@ ROUTES: Final = (
 _DESCRIBED: Final = (schemas, agents, page, protocol)
 """Modules with bodies; their fields have texts below them."""
 
-_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": schemas.ErrorAnswer, "description": "The request is refused."},
-    401: {"model": schemas.ErrorAnswer, "description": "A valid token is needed."},
-    403: {"model": schemas.ErrorAnswer, "description": "The token does not allow it."},
-    404: {"model": schemas.ErrorAnswer, "description": "There is nothing of that name."},
-    408: {"model": schemas.ErrorAnswer, "description": "The body came too slowly."},
-    409: {
-        "model": schemas.ErrorAnswer,
-        "description": "The thread is busy, or its state does not allow this.",
-    },
-    413: {"model": schemas.ErrorAnswer, "description": "The body is too large."},
-    415: {"model": schemas.ErrorAnswer, "description": "The body is not JSON."},
-    429: {"model": schemas.ErrorAnswer, "description": "Too many requests, bytes or runs."},
-    500: {"model": schemas.ErrorAnswer, "description": "The run failed."},
-    503: {"model": schemas.ErrorAnswer, "description": "The server cannot do this now."},
+_ERRORS: Final = {
+    400: "The request is refused.",
+    401: "A valid token is needed.",
+    403: "The token does not allow it.",
+    404: "There is nothing of that name.",
+    408: "The body came too slowly.",
+    409: "The thread is busy, or its state does not allow this.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    429: "Too many requests, bytes or runs.",
+    500: "The run failed.",
+    503: "The server cannot do this now.",
 }
+
+_REF: Final = "#/components/schemas/{model}"
 
 _CORS: Final[dict[str, Any]] = {
     "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
@@ -98,7 +98,7 @@ def create_app(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=_ERRORS,
+        responses=_answers(),
     )
     app.state.service = service
     app.state.sign_ins = sign_ins = SignIns()
@@ -119,6 +119,12 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
+def _answers() -> dict[int | str, dict[str, Any]]:
+    """Describe the errors by a reference: of a model FastAPI makes a field for each route."""
+    body = {"application/json": {"schema": {"$ref": _REF.format(model="ErrorAnswer")}}}
+    return {status: {"description": told, "content": body} for status, told in _ERRORS.items()}
+
+
 def _describe(app: FastAPI, service: Service) -> None:
     """Complete the OpenAPI description: security, JSON errors, and no 422 answers."""
     make = app.openapi
@@ -136,8 +142,12 @@ def _describe(app: FastAPI, service: Service) -> None:
                         answer["content"] = {"application/json": kind}
                 for parameter in operation.get("parameters", ()):
                     _never_null(parameter["schema"])
+        models = schema["components"]["schemas"]
+        made = models_json_schema([(schemas.ErrorAnswer, "serialization")], ref_template=_REF)
+        models.update(made[1]["$defs"])
+        schema["components"]["schemas"] = models = dict(sorted(models.items()))
         with contextlib.suppress(OSError):  # an installation without sources
-            _explain(schema["components"]["schemas"])
+            _explain(models)
         if service.options.auth:
             parts = schema.setdefault("components", {})
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

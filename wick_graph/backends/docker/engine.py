@@ -132,7 +132,7 @@ def reap(host: str | None = None) -> int:
     count = 0
     try:
         with engine.speaking("removing what ended processes have left") as client:
-            # Sparse: a second question for each would fail for one that ends meanwhile.
+            # Sparse: the SDK asks about each one otherwise, and fails if it has ended meanwhile.
             for box in client.containers.list(all=True, sparse=True, filters={"label": OWNER}):
                 if not is_alive(str(box.attrs["Labels"].get(OWNER, ""))):
                     remove(box)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.debug import locations
 from wick_graph.debug.breakpoints import Breakpoint, BreakpointSet
-from wick_graph.debug.children import returned_at, step_into
 from wick_graph.debug.locations import CATCHES
 from wick_graph.debug.policy import Mock, Policy
 from wick_graph.debug.sources import other_code
@@ -20,6 +19,8 @@ from wick_graph.debug.types import How
 from wick_graph.engine.result import checked_thread_id
 from wick_graph.errors import DebugError, WickError
 from wick_graph.foreign.listener import is_agent
+from wick_graph.journal.entry import Entry
+from wick_graph.journal.links import begun_by
 from wick_graph.picture.model import clean
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ _OVER: Final = frozenset({"finished", "failed", "cancelled"})
 
 def _verb(name: str) -> Any:
     def work(shell: Shell, rest: str) -> Reply:
-        if name == "step" and (inner := step_into(shell.session)) is not None:
+        if name == "step" and (inner := _step_into(shell.session)) is not None:
             shell.enter(inner)
             reply = _leave_said(shell)
             about = f"the agent's own thread, {clean(str(inner.thread_id))}; `finish` returns"
@@ -77,10 +78,34 @@ def _leaves(session: DebugSession, name: str) -> bool:
 def _returned(shell: Shell) -> Reply:
     """Go back from a sub-agent to where it returns, in the thread of its caller."""
     shell.leave()
-    end = returned_at(shell.session)
+    end = _returned_at(shell.session)
     if end is None:
         return _leave_said(shell)
     return shell.stopped(shell.session.goto(f"#{end.seq}"))
+
+
+def _step_into(session: DebugSession) -> DebugSession | None:
+    """Open the run of the sub-agent that the present moment starts; None if it starts none.
+
+    Raises:
+        DebugError: Its thread is not in this store, or has no recording.
+    """
+    here, journal = session.here, session.journal
+    if here is None or here.what != "agent.spawn" or journal is None or session.held:
+        return None
+    link = begun_by(journal, here)
+    inner = type(session).open(journal.saver, link.thread_id)
+    inner.goto(f"#{link.seq}")
+    return inner
+
+
+def _returned_at(session: DebugSession) -> Entry | None:
+    """Return the moment at which the sub-agent returns that the present moment starts."""
+    here, journal = session.here, session.journal
+    if here is None or journal is None:
+        return None
+    later = journal.moments(kind="agent.return", after=here.seq, branch=here.branch)
+    return next((entry for entry in later if entry.fields["t"] == here.fields.get("t")), None)
 
 
 def _until(shell: Shell, rest: str) -> Reply:
