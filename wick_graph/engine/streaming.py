@@ -107,7 +107,10 @@ _NAME, _DELTA, _REASONING, _CALLS, _MESSAGE_ID, _RUN_ID, _THREAD_ID = (
 def _reasoning(chunk: AIMessage) -> str:
     """Return the reasoning in a piece, which each provider writes in its own form."""
     said = [chunk.additional_kwargs.get("reasoning_content")]
-    for block in chunk.content if isinstance(chunk.content, list) else ():
+    blocks = chunk.content if isinstance(chunk.content, list) else []
+    if isinstance(apart := chunk.additional_kwargs.get("reasoning"), dict):
+        blocks = [*blocks, {**apart, "type": "reasoning"}]
+    for block in blocks:
         if isinstance(block, dict) and block.get("type") in _THOUGHTS:
             said += [block.get("thinking"), block.get("reasoning")]
             said += [part.get("text") for part in block.get("summary") or ()]
