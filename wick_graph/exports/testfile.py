@@ -188,7 +188,7 @@ def _agent(agent: FromFile | FromCode, path: Path) -> tuple[str, str]:
         f"from {agent.module} import {agent.name} as made\n"
         "from wick_graph.testing import replay_file\n"
     )
-    return imports, "made() if callable(made) else made"
+    return imports, 'made if hasattr(made, "invoke") else made()'
 
 
 def _shown(value: Any) -> str:
