@@ -150,6 +150,13 @@ def test_the_debugger_of_the_command_line_takes_a_context(desk: Desk) -> None:
     assert done.out.splitlines()[-1] == json.dumps(BERN)
 
 
+def test_an_mcp_server_refuses_at_its_start_what_needs_a_context(desk: Desk) -> None:
+    done = desk.wick("mcp", "--trust")
+    assert done.code == 2
+    assert "needs a context of Ctx" in done.err
+    assert "over MCP no caller gives one, so give its fields defaults" in done.err
+
+
 @pytest.fixture
 def server(desk: Desk) -> Iterator[Served]:
     served = Served(desk.path, ("--no-auth", "--trust"))

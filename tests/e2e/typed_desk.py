@@ -37,9 +37,10 @@ class Ctx:
 @tool(replay="never")
 def pay(amount: int, ctx: ToolContext) -> str:
     """Pay, and keep how much."""
-    paid = get_store().get(("paid", ctx.context.user), ctx.thread_id)
+    where, thread = ("paid", ctx.context.user), str(ctx.thread_id)
+    paid = get_store().get(where, thread)
     before = 0 if paid is None else paid.value["amount"]
-    get_store().put(("paid", ctx.context.user), ctx.thread_id, {"amount": before + amount})
+    get_store().put(where, thread, {"amount": before + amount})
     return f"{ctx.context.user} pays {amount} with a key of {len(ctx.context.key)}"
 
 
@@ -109,8 +110,8 @@ def part(door: str, agent: Agent[Any], thread: str) -> dict[str, Any]:
     """Play a part; return what is to be seen of it."""
     if door == "begin":
         result = agent.invoke("Go", thread_id=thread, context=CONTEXT)
-        asked = [{"id": one.id, "value": one.value} for one in result.interrupts]
-        return {"stopped": result.stopped_because, "asked": asked}
+        told_of = [{"id": one.id, "value": one.value} for one in result.interrupts]
+        return {"stopped": result.stopped_because, "asked": told_of}
     if door == "fork":
         return forked(agent, thread)
     if door == "debugger":
