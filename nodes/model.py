@@ -62,7 +62,7 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
     turn = await _turn(request, state, ctx, writes)
     if output is not None:
         turn = await _typed(output, turn, request, state, ctx, writes)
-    if turn.reply is None:  # storing it would make the thread invalid for every later call
+    if turn.empty:  # storing it would make the thread invalid for every later call
         return [*writes, ("stop_reason", "empty")]
     iteration = state.get("iteration", 0) + 1
     last = not turn.given and iteration >= ctx.spec.max_iterations
@@ -78,10 +78,11 @@ async def model(state: Mapping[str, Any], ctx: NodeContext) -> Writes:
 class _Turn:
     """A reply, and what the hooks decide about it."""
 
-    reply: AIMessage | None
-    """None if it is empty."""
+    reply: AIMessage
     asked: ModelRequest | None
     """The last request to the model; None if a hook gave the reply in its place."""
+    empty: bool = False
+    """Whether the reply has neither text nor calls."""
     verdict: Verdict = _NO_VERDICT
     given: bool = False
     """Whether it gave the agent's output."""
@@ -94,13 +95,13 @@ async def _turn(
     reply, asked = await through_hooks(request, ctx, writes)
     writes.append(("iteration", state.get("iteration", 0) + 1))
     if is_empty(reply):
-        return _Turn(None, asked)
+        return _Turn(reply, asked, empty=True)
     reply, bad = normalise_reply(reply)
     if ctx.run.ledger is not None:
         reply = storable_reply(reply, ctx.run.ledger.refusal)
     reply = _marked(reply, state, ctx, bad)
     reply, verdict = await _verdict(reply, state, ctx, writes)
-    return _Turn(reply, asked, verdict)
+    return _Turn(reply, asked, verdict=verdict)
 
 
 async def _typed(
@@ -122,7 +123,7 @@ async def _typed(
     checks = {name: tool.check for name, tool in ctx.spec.toolbox.output.items()}
     last = request.withheld or state.get("iteration", 0) + 1 >= ctx.spec.max_iterations
     while turn.asked is not None and not turn.verdict.end:
-        reply, way = turn.reply or AIMessage(""), way_of(output, turn.asked, ctx.spec.model)
+        reply, way = turn.reply, way_of(output, turn.asked, ctx.spec.model)
         judged = output.judge(reply, way, checks, turn.verdict.answers)
         if judged.value is not None:
             writes.append(("output", judged.value))
@@ -138,7 +139,7 @@ async def _typed(
         if judged.calls:
             said, _ = settle(reply, _refusing(turn, judged), withheld=True, last=True)
         else:
-            replied = () if turn.reply is None else (turn.reply,)
+            replied = () if turn.empty else (reply,)
             said = [*replied, HumanMessage(output.again(judged, way))]
         request = request.append(*said)
         turn = await _turn(_counted(request, state, writes), state, ctx, writes)
@@ -155,9 +156,9 @@ def _counted(request: ModelRequest, state: Mapping[str, Any], writes: Writes) ->
 
 def _accepting(turn: _Turn, judged: Judged) -> Verdict:
     """Answer the call that gave the output, and refuse to run the others."""
-    calls = turn.reply.tool_calls if turn.reply is not None else []
     made: dict[str, ToolResult | str] = {
-        call["id"] or "": _error(call["id"] or "", call["name"], NOT_RUN) for call in calls
+        call["id"] or "": _error(call["id"] or "", call["name"], NOT_RUN)
+        for call in turn.reply.tool_calls
     }
     made |= dict.fromkeys(judged.calls, ACCEPTED)
     return replace(turn.verdict, answers={**made, **turn.verdict.answers})

@@ -17,6 +17,7 @@ from wick_graph.exports.testfile import FromCode, replay_file, write_test
 from wick_graph.exports.wickrun import write_wickrun
 from wick_graph.journal import Journal
 from wick_graph.journal.replay import replay
+from wick_graph.models import resolve_model
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel
 
@@ -40,6 +41,9 @@ def made(store="sqlite://", steps=()):
                  hooks=[ApprovalHook({"pay": "ask"})], store=store)
 
 
+SCHEMA = {"title": "City", "type": "object", "properties": {"name": {"type": "string"}}}
+typed = Agent("typed", ScriptedModel([]), output_type={**SCHEMA, "required": ["name"]}, store=False)
+GIVES = ["Chat.", calls(("City", {}), unchecked=True), call("City", name="Bern")]
 STEPS = [call("pay", sum=1), calls(("pay", {"sum": 2}), ("pay", {"sum": 3})), "Done."]
 '''
 
@@ -80,20 +84,37 @@ def test_a_chain_of_runs_is_replayed_with_the_recorded_answers(module: Any, save
     assert first.model_calls == 1
 
 
-def test_a_run_behind_two_approvals_becomes_a_test_that_passes(
-    module: Any, saver: Any, tmp_path: Path
-) -> None:
-    journal, file = Journal(saver, "t"), tmp_path / "test_paid.py"
-    write_test(journal, saver, file, FromCode("paying", "made"), Hider.of(journal))
+def check_passes(file: Path) -> None:
+    """Run an exported test."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file.name],
-        cwd=tmp_path,
+        cwd=file.parent,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_run_behind_two_approvals_becomes_a_test_that_passes(
+    module: Any, saver: Any, tmp_path: Path
+) -> None:
+    journal, file = Journal(saver, "t"), tmp_path / "test_paid.py"
+    write_test(journal, saver, file, FromCode("paying", "made"), Hider.of(journal))
+    check_passes(file)
+
+
+def test_a_run_with_an_output_becomes_a_test_of_the_output(module: Any, tmp_path: Path) -> None:
+    file = tmp_path / "test_typed.py"
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 'typed.db'}") as saver:
+        steps = ScriptedModel(module.GIVES, cursor="fifo")
+        agent = module.typed.copy_with(saver, model=resolve_model(steps))
+        assert agent.invoke("Go", thread_id="t").output == {"name": "Bern"}
+        journal = Journal(saver, "t")
+        write_test(journal, saver, file, FromCode("paying", "typed"), Hider.of(journal))
+    assert """run.text == '{"name": "Bern"}'""" in file.read_text()
+    check_passes(file)
 
 
 def test_an_answer_to_what_is_no_longer_asked_ends_the_replay(

@@ -191,6 +191,13 @@ def test_no_piece_of_a_refused_text_reaches_a_reader(stream: Any, hook: Any) -> 
 
 
 @STREAMS
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_stream_tells_the_answer_of_any_phase_once(stream: Any, phase: str) -> None:
+    seen = stream(agent_of(call("look"), "Done.", hooks=[Trips(phase)]))
+    assert [e.delta for e in seen if isinstance(e, ChatModelStream) and e.delta] == ["Not this."]
+
+
+@STREAMS
 def test_a_text_that_passes_comes_in_one_piece(stream: Any) -> None:
     agent = agent_of(wild("look"), "All is well.", hooks=[OutputGuardrail(has_secret)])
     seen = stream(agent)

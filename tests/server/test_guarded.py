@@ -36,7 +36,16 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         handoffs={"billing": Handoff(billing, "Money.")},
         store=store,
     )
-    agents = {"guarded": Agent("guarded", model, hooks=hooks, store=store), "desk": desk}
+    schema = {"title": "Flower", "type": "object", "properties": {"name": {"type": "string"}}}
+    typed = Agent(
+        "typed",
+        ScriptedModel([call("Flower", name="tulip")] * 9, cursor="fifo"),
+        output_type=schema,
+        hooks=hooks,
+        store=store,
+    )
+    guarded = Agent("guarded", model, hooks=hooks, store=store)
+    agents = {"guarded": guarded, "desk": desk, "typed": typed}
     with (
         Server(agents, port=0, auth=False) as server,
         httpx.Client(base_url=server.url, timeout=SECONDS, trust_env=False) as made,
@@ -53,6 +62,22 @@ def test_a_guardrail_ends_a_run_politely(http: httpx.Client) -> None:
     _, name, data = frames(stream)[-1]
     assert name == "done"
     assert json.loads(data)["data"]["stopped_because"] == "guardrail"
+
+
+@pytest.mark.parametrize("agent", ["guarded", "typed"])
+@pytest.mark.parametrize("asked", ["Which?", "Say tulip."], ids=["output", "input"])
+def test_every_stream_tells_the_polite_answer_once(
+    http: httpx.Client, agent: str, asked: str
+) -> None:
+    events = frames(http.post(f"/agents/{agent}/stream", json=ask(asked)).text)
+    data = [json.loads(one)["data"] for _, name, one in events if name == "on_chat_model_stream"]
+    assert [one["delta"] for one in data] == ["I cannot help with that."]
+    body = {"model": agent, "stream": True, **ask(asked)}
+    lines = http.post("/v1/chat/completions", json=body).text.split("data: ")
+    choices = [json.loads(line)["choices"][0] for line in lines if line.startswith("{")]
+    assert "".join(one["delta"].get("content", "") for one in choices) == "I cannot help with that."
+    assert choices[-1]["finish_reason"] == "content_filter"
+    assert "tulip" not in f"{events}{lines}"
 
 
 def test_a_tripped_input_is_not_in_its_thread(http: httpx.Client) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import PutOp, SearchOp
@@ -65,6 +65,8 @@ VECTORS = st.lists(NUMBERS, min_size=3, max_size=3)
 ITEMS = st.lists(
     st.tuples(st.lists(VECTORS, max_size=3), st.integers(0, 2), st.booleans()), max_size=12
 )
+TWO_SIZES: Final = [([[1.0, 0.0, 0.0]], 0, True), ([], 0, False)]
+"""An item of this index, and one of an index with vectors of another size."""
 
 
 def in_schema(url: str) -> str:
@@ -97,6 +99,7 @@ def test_pgvector_finds_what_numpy_finds(
         wanted=st.sampled_from([None, {"n": {"$gte": 1}}]),
         chunk=st.integers(1, 5),
     )
+    @example(items=TWO_SIZES, query=[1.0, 0.0, 0.0], page=(12, 0), wanted=None, chunk=5)
     def check(items: Any, query: Any, page: Any, wanted: Any, chunk: int) -> None:
         monkeypatch.setattr("wick_graph.store.memories._CHUNK", chunk)
         space = ("of", secrets.token_hex(4))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,12 @@ import pytest
 from tests.engine.support import Door, async_door, sync_door, wild
 from tests.source import ROOT
 from tests.support import forked
-from wick_graph import Agent, load
+from tests.support.waiting import until
+from wick_graph import Agent, ToolContext, load, tool
 from wick_graph.errors import ConfigError
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent
-from wick_graph.testing import ScriptedModel, error, respond, text
+from wick_graph.testing import ScriptedModel, call, error, respond, text
 from wick_graph.tools.builtin_tools import question_tool
 
 SOME = {"a": Subagent(lambda: Agent("a", ScriptedModel([])), "Does a")}
@@ -374,3 +378,48 @@ agents:
 def test_a_mistake_is_told_at_once() -> None:
     with pytest.raises(ConfigError, match="at least one agent"):
         Background({})
+
+
+@dataclass
+class Asker:
+    user: str
+
+
+def test_a_context_is_kept_no_longer_than_its_task(store: SqlSaver) -> None:
+    gate, seen = Gate(), list[str]()
+
+    @tool
+    def who(ctx: ToolContext) -> str:
+        """Say who asks."""
+        seen.append(ctx.context.user)
+        return gate.hold()
+
+    below = Agent(
+        "clerk",
+        ScriptedModel([call("who"), "Done."]),
+        tools=[who],
+        store=store,
+        context_schema=Asker,
+    )
+    steps = [
+        start("clerk"),
+        call("wait_until_begun"),
+        with_ids("check_async_task", many=False),
+        call("let_go"),
+        with_ids("await_async_tasks"),
+        "Done.",
+    ]
+    boss = Agent(
+        "boss",
+        ScriptedModel(steps, cursor="fifo"),
+        store=store,
+        hooks=[Background({"clerk": Subagent(below, "Works.")})],
+        tools=[gate.wait_until_begun, gate.let_go],
+        context_schema=Asker,
+    )
+    asker = Asker("ann")
+    known = weakref.ref(asker)
+    assert boss.invoke("Go", context=asker).text == "Done."
+    assert seen == ["ann"]
+    del asker
+    until(lambda: gc.collect() >= 0 and known() is None, "the context is kept", 20)

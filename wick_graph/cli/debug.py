@@ -107,6 +107,7 @@ class _Wanted:
     record: Level | None
     trust: bool = False
     input: str | None = None
+    context: Path | None = None
     held: bool = False
     """Whether a graph is held where it should stop, and not run to its end first."""
 
@@ -138,6 +139,7 @@ def debug(
     record: Annotated[Level | None, _RECORD] = None,
     batch: Annotated[bool, _BATCH] = False,
     mi: Annotated[bool, typer.Option("--mi", help="Speak JSON, one object per line.")] = False,
+    context: Annotated[Path | None, output.CONTEXT] = None,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
@@ -160,6 +162,7 @@ def debug(
         record=record,
         trust=trust,
         input=given,
+        context=context,
         held=bool(breaks),
     )
     graph = _graph(wanted)
@@ -328,6 +331,7 @@ def _input_of(wanted: _Wanted) -> Any:
 
 @contextmanager
 def _shell(wanted: _Wanted, graph: Any) -> Iterator[Shell]:
+    from wick_graph.cli.run import context_of
     from wick_graph.debug.terminal import Shell
 
     # The agent may be made later, but must outlive the session: it releases the held run.
@@ -336,6 +340,7 @@ def _shell(wanted: _Wanted, graph: Any) -> Iterator[Shell]:
             session, saver = _session(wanted, stack)
         else:
             session, saver = _recorded(wanted, graph, stack)
+        session.context = context_of(wanted.context)
         doors = _Doors(wanted, agents, session, saver).made()
         for banner in session.banners:
             output.say(banner)

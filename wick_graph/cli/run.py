@@ -518,6 +518,7 @@ def retry(
     model: Annotated[str | None, output.MODEL] = None,
     as_json: Annotated[bool, output.RESULT_AS_JSON] = False,
     stream: Annotated[bool | None, output.STREAM] = None,
+    context: Annotated[Path | None, output.CONTEXT] = None,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
@@ -527,7 +528,8 @@ def retry(
 
     Exit codes: as for `wick resume`.
     """
-    _go_on(Wanted(thread_id, config, model, as_json, stream, trust), lambda _: {}, force=True)
+    wanted = Wanted(thread_id, config, model, as_json, stream, trust, context)
+    _go_on(wanted, lambda _: {}, force=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,7 @@ def mcp(
         raise ConfigError(missing_extra("wick mcp", "the MCP SDK", "mcp")) from None
     take_served(target)
     with load_trusted(config, model=model, trust=trust) as agents:
+        _check_contexts(agents)
         server = mcp_server(agents, _outputs(agents))
         if port is None:
             server.run("stdio")
@@ -207,6 +208,33 @@ def _outputs(agents: Agents) -> dict[str, Any]:
         elif options := output_of(agent_id, agents.config):
             made[agent_id] = Output(*options.values())
     return {agent_id: output for agent_id, output in made.items() if output is not None}
+
+
+def _check_contexts(agents: Agents) -> None:
+    """Refuse an agent that needs a context: MCP's callers give none.
+
+    Raises:
+        ConfigError: One does.
+    """
+    from wick_graph.core.context import ContextSchema
+    from wick_graph.errors import ConfigError
+    from wick_graph.loading import code_loader
+
+    for agent_id in agents:
+        if (agent := agents.given.get(agent_id)) is not None:
+            schema = agent.spec.context
+        else:
+            config = agents.config.agent(agent_id).context
+            use = config and code_loader(agent_id, agents.config)(config.use)
+            schema = ContextSchema.of(use) if use is not None else None
+        try:
+            if schema is not None:
+                schema.read(agent_id, None)
+        except ConfigError as error:
+            why = str(error).removesuffix("; pass context=")
+            raise ConfigError(
+                f"{why}; over MCP no caller gives one, so give its fields defaults"
+            ) from None
 
 
 # --- `wick tools`: Python functions as tools that agents elsewhere call over HTTP.

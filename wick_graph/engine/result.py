@@ -141,6 +141,15 @@ def result_of(
     )
 
 
+def answer_in(values: Mapping[str, Any]) -> str:
+    """Return the answer in a state: its output as JSON, else the text of the last message."""
+    found = values.get("output")
+    if isinstance(found, Mapping) and found.keys() == {"name", "data"}:
+        return json.dumps(found["data"], ensure_ascii=False)
+    messages = values.get("messages") or ()
+    return str(messages[-1].text) if messages else ""
+
+
 def _built(output: Output, found: Mapping[str, Any]) -> Any:
     """Return the output that a thread holds, or the error of one that cannot be made."""
     try:

@@ -107,7 +107,10 @@ _NAME, _DELTA, _REASONING, _CALLS, _MESSAGE_ID, _RUN_ID, _THREAD_ID = (
 def _reasoning(chunk: AIMessage) -> str:
     """Return the reasoning in a piece, which each provider writes in its own form."""
     said = [chunk.additional_kwargs.get("reasoning_content")]
-    for block in chunk.content if isinstance(chunk.content, list) else ():
+    blocks = chunk.content if isinstance(chunk.content, list) else []
+    if isinstance(apart := chunk.additional_kwargs.get("reasoning"), dict):
+        blocks = [*blocks, {**apart, "type": "reasoning"}]
+    for block in blocks:
         if isinstance(block, dict) and block.get("type") in _THOUGHTS:
             said += [block.get("thinking"), block.get("reasoning")]
             said += [part.get("text") for part in block.get("summary") or ()]
@@ -241,6 +244,8 @@ class _EventListener:
         """The start of a call until its reply is stored; the reader may be behind."""
         self._reached: Event | None = None
         self._got: list[str] = []
+        self.told: ChatModelEnd | None = None
+        """The last reply that the reader was told of."""
         self.withheld = False
         """Whether a reply's text is delivered in one piece, after the hooks."""
 
@@ -311,6 +316,7 @@ class _EventListener:
                 self.put(begun)
 
     def _notify(self, reply: ChatModelEnd, moment: Moment) -> None:
+        self.told = reply
         if self.withheld and reply.content:
             ids: dict[str, Any] = {"run_id": reply.run_id, "thread_id": reply.thread_id}
             self._deliver(ChatModelStream(name=reply.name, delta=reply.content, **ids), moment)
@@ -583,10 +589,20 @@ def _last(call: Call, result: Result, output: OutputReader | None) -> list[Event
         return [Failed(error=CANCELLED, stopped_because="cancelled", result=result, **ids)]
     spent = int((time.monotonic() - call.run.started) * 1000)
     why = result.stopped_because
+    asked += _untold(call.run, result, ids)
     if output is not None and result.structured not in (None, output.last):
         attempt = max(1, output.attempt)
         asked.append(OutputDelta(attempt=attempt, output=result.structured, **ids))
     return [*asked, Done(stopped_because=why, duration_ms=spent, result=result, **ids)]
+
+
+def _untold(run: Run, result: Result, ids: Mapping[str, Any]) -> Iterator[Event]:
+    """Tell the run's last words if no model said them: those of a guardrail, a hook, a limit."""
+    last, told = result.messages[-1] if result.messages else None, run.reader.told
+    if not run.ended or not isinstance(last, AIMessage) or not last.text:
+        return
+    if told is None or (told.message_id != last.id and told.content != last.text):
+        yield ChatModelStream(name=result.model, delta=last.text, message_id=last.id or "", **ids)
 
 
 def _failed(call: Call, error: BaseException) -> Failed:

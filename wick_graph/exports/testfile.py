@@ -11,6 +11,7 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any, Final
 
+from wick_graph.engine.result import answer_in
 from wick_graph.errors import ReplayError
 from wick_graph.exports.plain import Hider
 from wick_graph.exports.wickrun import open_wickrun, write_wickrun
@@ -33,7 +34,7 @@ class Rerun:
     calls: list[tuple[str, Any]]
     """The tools that ran with their arguments, in call order."""
     text: str
-    """The last message's text."""
+    """The answer: an output as JSON, else the text of the last message."""
     stopped_because: str
     values: Mapping[str, Any] = field(repr=False, default_factory=dict)
     """The state at the end."""
@@ -70,14 +71,13 @@ def rerun_of(
     entries = [entry for one in chain for entry in journal.moments(one.number)]
     if values is None:
         values = journal.state_at(entries[-1].seq).values
-    messages = values.get("messages") or []
     calls = [e for e in entries if e.is_call]
     return Rerun(
         path=[e.name for e in entries if e.what == "node.enter"],
         calls=[
             (call.name, journal.details(call).get("args")) for call in sorted(calls, key=_order)
         ],
-        text=messages[-1].text if messages else "",
+        text=answer_in(values),
         stopped_because=record.stopped_because or record.status,
         values=values,
     )
@@ -188,7 +188,7 @@ def _agent(agent: FromFile | FromCode, path: Path) -> tuple[str, str]:
         f"from {agent.module} import {agent.name} as made\n"
         "from wick_graph.testing import replay_file\n"
     )
-    return imports, "made() if callable(made) else made"
+    return imports, 'made if hasattr(made, "invoke") else made()'
 
 
 def _shown(value: Any) -> str:

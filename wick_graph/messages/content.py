@@ -23,6 +23,9 @@ _DEEPEST: Final = 50
 
 _THOUGHT_BLOCKS: Final = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
+THOUGHT_KEYS: Final = frozenset({"reasoning_content", "reasoning"})
+"""Keys of `additional_kwargs` that hold a reply's reasoning."""
+
 
 def text_of(message: BaseMessage) -> str:
     """Return the text of a message: its content, or its text blocks joined without a gap."""

@@ -39,7 +39,15 @@ from wick_graph.messages import (
     to_llm_dict,
 )
 from wick_graph.messages.base import changed_copy, private, sanitise_tool_name
-from wick_graph.messages.content import clean_text, clean_value, flat, is_clean, is_deep, is_plain
+from wick_graph.messages.content import (
+    THOUGHT_KEYS,
+    clean_text,
+    clean_value,
+    flat,
+    is_clean,
+    is_deep,
+    is_plain,
+)
 from wick_graph.messages.lowering import labelled
 from wick_graph.models.chunks import BadArgumentsError, Pieces, merge_chunks, read_arguments
 from wick_graph.models.fast_path import (
@@ -719,7 +727,9 @@ def _hearing(heard: Pieces, stop: Stop, tell: Take) -> Callable[[AIMessage], Mom
             chunk = copy.copy(chunk)  # a model may keep its pieces, and give them again
             vars(chunk)["id"] = message_id  # pydantic's own way is slow
         text = heard.take(chunk)
-        if not text and not chunk.content and not getattr(chunk, "tool_call_chunks", None):
+        if not (text or chunk.content or getattr(chunk, "tool_call_chunks", None)) and not (
+            chunk.additional_kwargs.keys() & THOUGHT_KEYS
+        ):
             return None
         return tell(chunk, text)
 

@@ -7,6 +7,7 @@ If the schema of a type is no object, it is wrapped in one, under `response`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -62,6 +63,8 @@ ASKS: Final = (
 _MOST_PROBLEMS: Final = 10
 
 _LONGEST_NAME: Final = 64
+
+_LONGEST_REFUSAL: Final = 500
 
 _OFFICIAL: Final = {
     "openai-chat": ("openai_api_base", "api.openai.com"),
@@ -287,7 +290,7 @@ class Output:
         calls = [c for c in reply.tool_calls if c["name"] in self.by_name and c["id"] not in done]
         ids = tuple(call["id"] or "" for call in calls)
         if not calls:
-            return Judged() if reply.tool_calls else self._of_text(reply.text, way, checks)
+            return Judged() if reply.tool_calls else self._of_text(reply, way, checks)
         if len(calls) > 1:
             return Judged(problem=_ONE_ONLY, calls=ids)
         bad = (reply.response_metadata.get(MARK_KEY) or {}).get("bad") or {}
@@ -300,9 +303,13 @@ class Output:
             return Judged(problem=str(error), calls=ids)
         return Judged({"name": form.name, "data": data}, calls=ids)
 
-    def _of_text(self, text: str, way: Way, checks: Checks) -> Judged:
+    def _of_text(self, reply: AIMessage, way: Way, checks: Checks) -> Judged:
+        text = reply.text
         if not text.strip():
-            return Judged(problem="the reply is empty")
+            refusal = _refusal(reply)
+            return Judged(
+                problem=f"the model refused: {refusal}" if refusal else "the reply is empty"
+            )
         if way == "tool":
             return Judged(problem="a text is not taken as the answer")
         try:
@@ -529,6 +536,16 @@ def _clash(schema: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         for key in _DEFINED
         for name, one in schema.get(key, {}).items()
     )
+
+
+def _refusal(reply: AIMessage) -> str:
+    """Return why a model refuses to answer, which OpenAI's models say apart from their texts."""
+    said = [reply.additional_kwargs.get("refusal")]
+    for block in reply.content if isinstance(reply.content, list) else ():
+        inner = block.get("value", block) if isinstance(block, dict) else {}
+        said.append(inner.get("refusal") if isinstance(inner, dict) else None)
+    words = (text.split() for text in said if isinstance(text, str))
+    return " ".join(itertools.chain(*words))[:_LONGEST_REFUSAL]
 
 
 def json_in(text: str) -> Any:

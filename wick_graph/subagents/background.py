@@ -340,8 +340,6 @@ class Background(BaseHook):
         """The tasks on the engine's loop: a cancelled future is done before its task is."""
         self._notes: Final[dict[str, list[Note]]] = {}
         """Instructions for the tasks of this process; only the engine's loop uses it."""
-        self._contexts: Final[dict[str, Any]] = {}
-        """Contexts that tasks were given and have not read yet; after a crash they are gone."""
         self._tools: Final = tools_for(
             {name: one.description for name, one in agents.items()},
             {
@@ -391,7 +389,7 @@ class Background(BaseHook):
         if len(mine) >= MAX_TASKS:
             raise ToolError(f"{MAX_TASKS} tasks are running, which is the limit; await some")
         await self._keep(task, ctx)
-        self._begin(task, self._home(task, ctx))
+        self._begin(task, self._home(task, ctx), self._given(task, ctx))
         delegate.tell_of_child(ctx, "spawn", task.agent, {"thread": task.id})
         report = {"task_id": task.id, "agent": task.agent, "status": "running"}
         asked = delegate.request(ctx, task.agent, task.text, task.id)
@@ -481,10 +479,11 @@ class Background(BaseHook):
         if await self._status(task) == "error":
             await self._on_loop(self._tell(TaskEnd(begun, "error", await self._error_of(task))))
         else:
+            context = None
             if (schema := self._agent(task).spec.context) is not None and task.origin:
                 with suppress(ConfigError):  # then the task ends with this fault
-                    self._contexts[task.id] = schema.of_chat(task.agent, task.origin)
-            self._begin(task, begun.home)
+                    context = schema.of_chat(task.agent, task.origin)
+            self._begin(task, begun.home, context)
 
     async def _keep(self, task: Task, ctx: ToolContext) -> None:
         """Let the watcher keep a task before it starts, so that a crash cannot lose it."""
@@ -502,9 +501,11 @@ class Background(BaseHook):
 
     def _home(self, task: Task, ctx: ToolContext) -> Home:
         path = (*langgraph_config.path_of(ctx.config), task.agent)
-        if (given := delegate.handed(self._agent(task), ctx)) is not None:
-            self._contexts.setdefault(task.id, given)
         return Home(ctx.agent, ctx.thread_id, path, brought(self._agents[task.agent], ctx))
+
+    def _given(self, task: Task, ctx: ToolContext) -> Any:
+        """Return the context for a task that begins now; nothing keeps it beyond that."""
+        return delegate.handed(self._agent(task), ctx)
 
     # --- the status of a task --------------------------------------------------------------------
 
@@ -517,7 +518,7 @@ class Background(BaseHook):
         if status in ("done", "waiting"):
             return {**report, **_ended(await self._end_of(task, ctx))}
         if status == "running":
-            self._begin(task, self._home(task, ctx))
+            self._begin(task, self._home(task, ctx), self._given(task, ctx))
         return {**report, "status": status}
 
     async def _error_of(self, task: Task) -> str:
@@ -539,14 +540,15 @@ class Background(BaseHook):
         """Return the result of an ended task; None if further instructions keep it running."""
         if not task.notes:
             home = replace(self._home(task, ctx), path=())
-            return await self._on_loop(self._work(task, home))  # type: ignore[no-any-return]  # what `_work` returns
-        future = self._begin(task, self._home(task, ctx))
+            work = self._work(task, home, self._given(task, ctx))
+            return await self._on_loop(work)  # type: ignore[no-any-return]  # what `_work` returns
+        future = self._begin(task, self._home(task, ctx), self._given(task, ctx))
         done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=_LOOK_SECONDS)
         return future.result() if done else None
 
-    def _begin(self, task: Task, home: Home) -> Future[Any]:
+    def _begin(self, task: Task, home: Home, given: Any) -> Future[Any]:
         if not self._runs(task):
-            work = self._watched(task, home)
+            work = self._watched(task, home, given)
             # in its own context: it does not end with the run that starts it
             context = Context()
             context.run(PART.set, True)
@@ -569,14 +571,14 @@ class Background(BaseHook):
         if mine:
             await asyncio.wait(mine, timeout=_CLOSE_SECONDS - 1)
 
-    async def _watched(self, task: Task, home: Home) -> Result | None:
+    async def _watched(self, task: Task, home: Home, context: Any) -> Result | None:
         """Run a task, and tell the watcher its end.
 
         A task that is cancelled with its loop tells nothing: the next process goes on with it.
         """
         begun = Begun(task, home)
         try:
-            result = await self._work(task, home)
+            result = await self._work(task, home, context)
         except RunCancelled:
             await self._tell(TaskEnd(begun, "cancelled", CANCELLED))
             raise
@@ -587,13 +589,12 @@ class Background(BaseHook):
             await self._tell(_outcome(begun, result))
         return result
 
-    async def _work(self, task: Task, home: Home) -> Result | None:
+    async def _work(self, task: Task, home: Home, context: Any) -> Result | None:
         """Run the child to its end; return the result it already has, if it has ended."""
         agent, parent = self._agent(task), home.thread_id
         config = langgraph_config.with_configurable(
             None, **{langgraph_config.PATH: home.path}, **home.rules
         )
-        context = self._contexts.pop(task.id, None)
         notes = self._notes[task.id] = [Note(task.id, task.text, task.origin), *task.notes]
         await adopted(agent.store, task.id, parent)
         try:

@@ -20,6 +20,7 @@ from wick_graph.debug.terminal import change_commands, look_commands, move_comma
 from wick_graph.debug.terminal.registry import Command, Commands, Reply, on_ctrl_c
 from wick_graph.debug.terminal.show import short
 from wick_graph.debug.types import Stop
+from wick_graph.engine.result import answer_in
 from wick_graph.errors import DebugError, WickError
 from wick_graph.picture.model import clean
 
@@ -289,8 +290,7 @@ class Shell:
     def _answer(self) -> list[str]:
         """Show the last output of a finished run."""
         result = self.session.result
-        messages = result.get("messages") if isinstance(result, dict) else None
-        return str(messages[-1].text).splitlines() if messages else []
+        return answer_in(result).splitlines() if isinstance(result, dict) else []
 
     def _displayed(self, text: str) -> str:
         try:

@@ -87,6 +87,7 @@ class Chunks:
         self._row = row
         self._typed = typed
         self._output: Any = None
+        self._said = self._told = ""
         self._head = _head(row, model, "chat.completion.chunk")
         self._usage = usage
         if usage is not None:
@@ -102,8 +103,11 @@ class Chunks:
         """Return the lines for an event; empty for most events."""
         data = event.get("data", {})
         if event["event"] == "on_chat_model_stream":
-            text = "" if self._typed else data["delta"]
-            return self._chunk({"content": text}) if text else b""
+            if not self._typed:
+                return self._chunk({"content": data["delta"]}) if data["delta"] else b""
+            same = data.get("message_id") == self._told
+            self._said = f"{self._said if same else ''}{data['delta']}"
+            self._told = data.get("message_id")
         if event["event"] == "on_output":
             self._output = data["output"]
         if event["event"] == "interrupt":
@@ -128,8 +132,9 @@ class Chunks:
         if why == _WAITING:
             return self.fail(unanswered(self._row, self._asked))
         self.ended = True
-        whole = {"content": json.dumps(self._output, ensure_ascii=False)}
-        lines = self._chunk(whole) if self._output is not None and why == "done" else b""
+        given = self._output is not None and why == "done"
+        whole = json.dumps(self._output, ensure_ascii=False) if given else self._said
+        lines = self._chunk({"content": whole}) if whole else b""
         lines += self._chunk({}, _ENDS.get(why, "stop"))
         if self._usage is not None:
             lines += _line({**self._head, "choices": [], "usage": usage_of(self._usage())})
