@@ -7,6 +7,7 @@ import inspect
 from types import ModuleType
 from typing import Any, get_args
 
+import ormsgpack
 import pytest
 
 from tests.journal.conftest import Opener
@@ -63,6 +64,17 @@ FROZEN: dict[tuple[ModuleType, str], dict[Any, int]] = {
         "after_model": 3,
         "wrap_tool_call": 4,
     },
+    (page_format, "ABOUT"): dict(
+        zip(
+            (
+                *("agent", "model", "hooks", "graph", "code", "versions", "level", "mode", "base"),
+                *("first", "steps", "visits", "last", "stopped", "wick-graph", "langgraph"),
+                *("langchain-core", "before_agent", "modify_request", "tools"),
+            ),
+            range(20),
+            strict=True,
+        )
+    ),
     (encode, "REPLAY_CODES"): {"safe": 0, "key": 1, "never": 2},
 }
 """What journals hold; a line may be added, and none may change."""
@@ -71,7 +83,7 @@ TAGS = {
     **{"DATETIME": 8, "DATE": 9, "TIME": 10, "TIMEDELTA": 11, "UUID": 12, "DECIMAL": 13},
     **{"PATH": 14, "COMPACT": 16, "SEND": 18, "INTERRUPT": 19, "COMMAND": 20, "OVERWRITE": 21},
     **{"DELTA": 22, "EXCEPTION": 23, "TIMEOUT": 24, "ALLOWED": 25, "BLOB": 26, "PATTERN": 27},
-    **{"IP": 28, "ARRAY": 29, "END": 127},
+    **{"IP": 28, "ARRAY": 29, "KEYED": 30, "END": 127},
 }
 CLASSES = {
     **{"HumanMessage": 1, "AIMessage": 2, "ToolMessage": 3, "SystemMessage": 4, "ChatMessage": 5},
@@ -110,6 +122,14 @@ def test_a_table_of_the_journal_is_spelt_out(table: tuple[ModuleType, str]) -> N
     (value,) = made
     assert isinstance(value, ast.Dict)
     assert ast.literal_eval(value) == FROZEN[table]
+
+
+def test_what_a_row_tells_of_its_run_is_short_and_read_as_it_was_written() -> None:
+    about = {"agent": "a", "visits": {"model": 2, "tools": 1, "other": 3}, "by": b"x", "redact": []}
+    packed = page_format.pack_about(about)
+    assert len(packed) < len(ormsgpack.packb(about))
+    assert page_format.unpack_about(packed) == about
+    assert page_format.unpack_about(ormsgpack.packb(about)) == about  # as older releases wrote it
 
 
 def test_places_in_the_journal_are_what_they_were() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from tests.engine.support import Door
@@ -14,7 +17,7 @@ from tests.journal.support import agent_of, on_both
 from tests.store.conftest import Outside
 from wick_graph import BaseHook, ModelRequest, tool
 from wick_graph.core.moments import JournalOptions
-from wick_graph.core.redaction import REDACTOR
+from wick_graph.core.redaction import ODD_CASES, PATTERNS, REDACTOR, WORDS
 from wick_graph.errors import ConfigError
 from wick_graph.journal.value_store import Mask, known_secrets
 from wick_graph.store.schema import metadata
@@ -138,3 +141,43 @@ def test_a_level_or_a_pattern_that_is_none_is_refused() -> None:
         agent_of(False, journal="loud")
     with pytest.raises(ConfigError, match="no regular expression"):
         agent_of(False, journal=JournalOptions("steps", ("(",)))
+
+
+@pytest.mark.parametrize("kind", sorted(WORDS))
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_each_match_of_a_pattern_holds_one_of_its_words(kind: str, data: st.DataObject) -> None:
+    match = data.draw(st.from_regex(PATTERNS[kind]))
+    lowered = match.encode("utf-8", "surrogatepass").lower()
+    assert any(word in lowered for word in (*WORDS[kind], *ODD_CASES))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(
+                [
+                    *(BY_FORM, "AKIA" + "Q" * 16, "BeaRer " + "x" * 24, "eyJhbGciOiJIUzI1NiJ9."),
+                    *("PA\u017f\u017fPHRASE", "To\u212aen", "author\u0130zation", "\u0131", "any"),
+                    *(
+                        "xoxb-1234567890a",
+                        "-----BEGIN RSA PRIVATE KEY-----",
+                        "asia",
+                        FROM_ENV,
+                        "CANARY-1",
+                    ),
+                ]
+            ).map(str.encode),
+            st.binary(max_size=6),
+        ),
+        max_size=5,
+    ).map(b"".join)
+)
+def test_data_is_clean_as_the_whole_search_finds_it(data: bytes) -> None:
+    for secrets, patterns in (((), ()), ((FROM_ENV,), ()), ((), (r"CANARY-\d",))):
+        mask = Mask(b"key", secrets, patterns)
+        text = data.decode("utf-8", "replace")
+        named = "(?i)passw|passph|secret|key|token|authori|credential"
+        held = mask.regex.search(text) or re.search(named, text)
+        assert mask.is_clean(data) is (held is None)

@@ -50,10 +50,11 @@ from pydantic import BaseModel
 
 from tests.store.store_graphs import config, looping_graph
 from tests.support.often import often
+from wick_graph.core.usage import Usage
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, StoredObject
 from wick_graph.store.allowlist import AllowList
-from wick_graph.store.codec import MAX_DEPTH, MAX_NESTED, Codec, Tag
+from wick_graph.store.codec import KEYS, MAX_DEPTH, MAX_NESTED, Codec, Tag
 
 CODEC = Codec()
 
@@ -328,6 +329,25 @@ OWN: list[Any] = [
     MyMessage(content="x", id="1", extra=5),
 ]
 OWN_TYPES = [type(value) for value in OWN]
+
+
+def test_a_usage_is_stored_without_its_keys() -> None:
+    usage = Usage(12_000, 300, 12_300, 11_000, calls=7).to_dict()
+    assert {0: tuple(usage)} == KEYS  # on disk: add, never change
+    packed = CODEC.pack_shortly(usage)
+    assert len(packed) < 24 < len(CODEC.pack(usage))
+    assert list(CODEC.unpack(packed).items()) == list(usage.items())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({}, [], {"calls": 1}, dict.fromkeys(reversed(KEYS[0]), 1), OrderedDict.fromkeys(KEYS[0])),
+        dict.fromkeys((*KEYS[0], "more"), 1),
+    ],
+)
+def test_other_dicts_keep_their_keys(value: Any) -> None:
+    assert CODEC.pack_shortly(value) == CODEC.pack(value)
 
 
 @pytest.mark.parametrize("value", OWN, ids=lambda value: type(value).__name__)

@@ -268,6 +268,8 @@ def test_a_dict_that_looks_like_an_object_is_data(
         pytest.param(ormsgpack.packb(ormsgpack.Ext(Tag.COMPACT, b"\x92\x63\x80")), id="class"),
         pytest.param(ormsgpack.packb(ormsgpack.Ext(Tag.SET, b"\x91\x90")), id="unhashable"),
         pytest.param(ormsgpack.packb(ormsgpack.Ext(Tag.UUID, b"short")), id="short uuid"),
+        pytest.param(ormsgpack.packb(ormsgpack.Ext(Tag.KEYED, b"\x92\x63\x01")), id="keys"),
+        pytest.param(ormsgpack.packb(ormsgpack.Ext(Tag.KEYED, b"\x92\x00\x01")), id="few values"),
         pytest.param(ormsgpack.packb(ormsgpack.Ext(99, b"x")), id="tag"),
     ],
 )

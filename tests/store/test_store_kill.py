@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
@@ -23,6 +25,7 @@ from wick_graph import langgraph_config
 from wick_graph.store import SqlSaver
 from wick_graph.store.commit_policy import CommitPolicy
 from wick_graph.store.leases import Writer
+from wick_graph.store.verify import verify
 
 KILLS = 24
 LINES = (1, 40)
@@ -148,3 +151,35 @@ def test_what_was_told_is_there_after_a_kill(url: str, tmp_path: Path, run: str)
         assert len(logged) == len({*logged})
     assert reached > 3  # the kills did hit a run under way
     assert intact(url)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_writes_before_their_checkpoint_go_with_the_next_lease_after_a_kill(
+    url: str, *, force: bool
+) -> None:
+    """With `durability="async"` LangGraph stores a task's writes before its step's checkpoint."""
+    child = os.fork()
+    if child == 0:
+        saver = SqlSaver.from_url(url)
+        lease = saver.leases.acquire("t")
+        graph = StateGraph(State)
+        graph.add_node("think", lambda _: {"count": 1})
+        graph.add_edge(START, "think")
+        graph.compile(checkpointer=saver).invoke({"count": 0}, config("t"))
+        later = config("t", checkpoint_id=str(uuid6()), **{langgraph_config.WRITER: Writer(lease)})
+        saver.put_writes(later, [("count", 2), (ERROR, "none")], "task", "")
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    with SqlSaver.from_url(url) as saver:
+        query = "SELECT count(*) FROM writes WHERE checkpoint NOT IN (SELECT id FROM checkpoints)"
+        with saver._core.reading() as db:
+            assert db.execute(query).fetchone()[0] == 1
+        assert verify(saver).findings == []
+        lease = saver.leases.acquire("t", force=force)
+        with saver._core.reading() as db:
+            assert db.execute(query).fetchone()[0] == 0
+        saver.leases.release(lease)
+        assert verify(saver).findings == []
+        held = saver.get_tuple(config("t"))
+        assert held is not None
+        assert held.checkpoint["channel_values"]["count"] == 1

@@ -29,6 +29,29 @@ PATTERNS: Final[dict[str, str]] = {
 }
 """Patterns of secrets, by kind; each reads a text in one pass."""
 
+WORDS: Final[dict[str, tuple[bytes, ...]]] = {
+    "private key": (b"-----begin ",),
+    "Anthropic key": (b"sk-",),
+    "OpenAI key": (b"sk-",),
+    "AWS key id": (b"akia", b"asia"),
+    "AWS secret": (b"aws_secret",),
+    "GitHub token": (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_"),
+    "GitLab token": (b"glpat-",),
+    "Google key": (b"aiza",),
+    "Slack token": (b"xox",),
+    "Stripe key": (b"k_live_", b"k_test_"),
+    "Hugging Face token": (b"hf_",),
+    "npm token": (b"npm_",),
+    "PyPI token": (b"pypi-",),
+    "JSON web token": (b"eyj",),
+    "bearer token": (b"bearer ",),
+}
+"""By kind, words in lower case: each match of the pattern holds one of them. Kinds that also occur
+in prose have none."""
+
+ODD_CASES: Final = tuple(letter.encode() for letter in "\u0130\u0131\u017f\u212a")
+"""Letters that a search regardless of case takes for an ASCII letter: i, i, s and k."""
+
 _SHORTEST: Final = 8
 """Least characters of a known secret; a shorter one would match everywhere."""
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import IO, Any, Final
 
-import ormsgpack
 from langgraph.types import Interrupt, Send
 
 from wick_graph import langgraph_config
 from wick_graph.errors import StorageError
 from wick_graph.exports.plain import Hider, as_jsonl, hides
 from wick_graph.journal import Journal
+from wick_graph.journal.page_format import pack_about, unpack_about
 from wick_graph.journal.value_store import DOTS
 from wick_graph.store.codec import unfold
 from wick_graph.store.journal_rows import KEY, RUN_BYTES, Batch, JournalRows
@@ -195,10 +195,8 @@ def _batches(journal: Journal, rows: JournalRows, hider: Hider) -> Iterator[Batc
 
 def _shared(body: bytes) -> bytes:
     """Remove from a run's row the data that only locates secrets, which are hidden here."""
-    told = ormsgpack.unpackb(body)
-    return ormsgpack.packb(
-        {name: v for name, v in told.items() if name not in ("secrets", "redact")}
-    )
+    told = unpack_about(body)
+    return pack_about({name: v for name, v in told.items() if name not in ("secrets", "redact")})
 
 
 def _text(body: bytes, mark: int) -> str:

@@ -29,10 +29,17 @@ from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.langgraph_config import CHECKPOINTER, configurable
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.content import clean_text
-from wick_graph.tools.builtin_tools import MAX_ENTRIES, answer, listing_json
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
-from wick_graph.tools.result import cap, failure, read_text, with_text
+from wick_graph.tools.result import (
+    MAX_ENTRIES,
+    answer,
+    cap,
+    failure,
+    listing_json,
+    read_text,
+    with_text,
+)
 from wick_graph.tracing import audit, refusals
 
 # --- Calls of one reply that change the same file run in call order.

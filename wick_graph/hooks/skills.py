@@ -25,9 +25,9 @@ from wick_graph.hooks.prompt_files import (
 )
 from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
 from wick_graph.messages import ToolResult
-from wick_graph.tools.builtin_tools import answer
 from wick_graph.tools.function_tool import FuncTool
 from wick_graph.tools.protocol import ToolContext
+from wick_graph.tools.result import answer
 
 # --- SkillsHook: list the instructions; the model reads those that it needs.
 

@@ -242,3 +242,53 @@ class Reply:
         """Copy a reply."""
         calls = packed(reply.tool_calls) if touched and reply.tool_calls else None
         return cls(dict(reply.__dict__), calls)
+
+
+# --- What a run's row tells of its run, with numbers for the usual names.
+
+
+ABOUT: Final[Mapping[str, int]] = {
+    "agent": 0,
+    "model": 1,
+    "hooks": 2,
+    "graph": 3,
+    "code": 4,
+    "versions": 5,
+    "level": 6,
+    "mode": 7,
+    "base": 8,
+    "first": 9,
+    "steps": 10,
+    "visits": 11,
+    "last": 12,
+    "stopped": 13,
+    "wick-graph": 14,
+    "langgraph": 15,
+    "langchain-core": 16,
+    "before_agent": 17,
+    "modify_request": 18,
+    "tools": 19,
+}
+"""The number of each usual key: the file format; add, never change."""
+
+_ABOUT_NAMES: Final = {number: name for name, number in ABOUT.items()}
+
+
+def pack_about(about: Mapping[str, Any]) -> bytes:
+    """Encode what is known of a run; its keys, and those of dicts in it, are texts."""
+    return ormsgpack.packb(_renamed(about, ABOUT), option=ormsgpack.OPT_NON_STR_KEYS)
+
+
+def unpack_about(data: bytes) -> dict[str, Any]:
+    """Undo `pack_about`; older rows hold the names themselves."""
+    found = ormsgpack.unpackb(data, option=ormsgpack.OPT_NON_STR_KEYS)
+    return _renamed(dict(found), _ABOUT_NAMES)
+
+
+def _renamed(about: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {
+        names.get(name, name): {names.get(key, key): one for key, one in value.items()}
+        if type(value) is dict
+        else value
+        for name, value in about.items()
+    }

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import Any, Final
 
-import ormsgpack
-
 from wick_graph.errors import StorageError
 from wick_graph.journal.entry import GAP, Entry, RunRecord, entry_of, gap_of
 from wick_graph.journal.page_format import (
@@ -23,6 +21,7 @@ from wick_graph.journal.page_format import (
     PageContent,
     PageEntry,
     node_of,
+    unpack_about,
     unpack_page,
 )
 from wick_graph.journal.value_store import unpacked
@@ -100,7 +99,7 @@ class UnfinishedRun:
 
 def body_of(run: RunRow) -> dict[str, Any]:
     """Return the fields in a run's row; empty if the row is damaged."""
-    return {} if run.body is None else dict(ormsgpack.unpackb(run.body))
+    return {} if run.body is None else unpack_about(run.body)
 
 
 def content_of(page: Page) -> PageContent | None:

@@ -7,8 +7,6 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import ormsgpack
-
 from wick_graph.core.moments import Directive, JournalLevel, Moment, Place, Take
 from wick_graph.journal.encode import FieldEncoder, MutationGuard
 from wick_graph.journal.page_format import (
@@ -22,6 +20,7 @@ from wick_graph.journal.page_format import (
     Frame,
     PageEntry,
     Visit,
+    pack_about,
     pack_page,
     place_row,
 )
@@ -273,7 +272,7 @@ class JournalListener:
 
     def row(self) -> RunRow:
         """Return the run's row as it will be written."""
-        return replace(self._run, body=ormsgpack.packb(self._about))
+        return replace(self._run, body=pack_about(self._about))
 
     def counters(self) -> BranchCounters:
         """Return the branch's counters at the start of the run."""
@@ -376,7 +375,7 @@ class JournalListener:
         if len(seen := self._values.mask.seen) > len(self._about.get("secrets", ())):
             self._about["secrets"], self._dirty = [*seen], True
         if self._dirty:
-            self._run.body = ormsgpack.packb(self._about)
+            self._run.body = pack_about(self._about)
             batch.run, self._dirty = self._run, False
         return batch
 

@@ -12,13 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from types import CodeType
 from typing import Any, Final, Literal
 
-import ormsgpack
-
 from wick_graph.core.moments import JournalOptions
 from wick_graph.errors import StorageError
 from wick_graph.hooks.protocol import PHASES
 from wick_graph.journal.encode import FieldEncoder, MutationGuard
-from wick_graph.journal.page_format import pack_page
+from wick_graph.journal.page_format import pack_about, pack_page
 from wick_graph.journal.reader import UnfinishedRun, body_of, content_of, follow_run
 from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
 from wick_graph.journal.request_key import packed
@@ -247,7 +245,7 @@ class Opening:
         self.last += len(entries)
         body = {**body_of(run), "steps": unfinished.steps, "visits": unfinished.visits}
         run.status, run.ended = "lost", run.started + unfinished.at / 1e6
-        run.body = ormsgpack.packb({**body, "last": self.last, "stopped": "lost"})
+        run.body = pack_about({**body, "last": self.last, "stopped": "lost"})
         page = (self.last, pack_page(run.number, first, [], entries)) if entries else None
         self.closing = Batch(page=page, run=run)
 

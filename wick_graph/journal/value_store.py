@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, SecretStr
 
-from wick_graph.core.redaction import PATTERNS, REDACTOR
+from wick_graph.core.redaction import ODD_CASES, PATTERNS, REDACTOR, WORDS
 from wick_graph.errors import StorageError
 from wick_graph.store.codec import Codec, fold, unfold
 from wick_graph.tools.bound import BoundTool
@@ -44,10 +44,19 @@ _SECRET_NAME: Final = re.compile(
 )
 """Names of environment variables and text fields with secret values."""
 
-_MAYBE_NAMED: Final = re.compile(r"(?i)passw|passph|secret|key|token|authori|credential")
 
-_LOOSE: Final = frozenset({"password", "password in a URL"})
-"""Kinds that also occur in prose; field names find them more reliably."""
+_NAMES: Final = ("passw", "passph", "secret", "key", "token", "authori", "credential")
+
+_MAYBE_NAMED: Final = re.compile("(?i)" + "|".join(_NAMES))
+
+_HINTS: Final = tuple(
+    {
+        *(word for words in WORDS.values() for word in words),
+        *(*(name.encode() for name in _NAMES), *ODD_CASES),
+    }
+)
+"""Data without any of these, in lower case, holds no known form of a key and no name of a secret.
+To look for them takes a tenth of the patterns' own search."""
 
 
 def known_secrets(model: Any = None, env: Mapping[str, str] | None = None) -> frozenset[str]:
@@ -91,6 +100,7 @@ class Mask:
     ) -> None:
         self._key = key
         self.regex: Final = _compiled(frozenset(secrets), tuple(patterns))
+        self._own: Final = _own_regex(frozenset(secrets), tuple(patterns))
         self._unseen = set(secrets)
         self.seen: list[Mark] = []
         """The known secrets that are in the state unhidden."""
@@ -122,8 +132,12 @@ class Mask:
 
     def is_clean(self, data: bytes) -> bool:
         """Return whether encoded data certainly holds nothing that `value` would change."""
-        text = data.decode("utf-8", "replace")
-        return self.regex.search(text) is None and _MAYBE_NAMED.search(text) is None
+        lowered = data.lower()
+        if any(map(lowered.__contains__, _HINTS)):
+            text = data.decode("utf-8", "replace")
+            return self.regex.search(text) is None and _MAYBE_NAMED.search(text) is None
+        own = self._own
+        return own is None or own.search(data.decode("utf-8", "replace")) is None
 
     def text(self, text: str) -> str:
         """Return a text without its secrets."""
@@ -183,9 +197,24 @@ def texts_of(value: Any, depth: int = 0) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def _compiled(secrets: frozenset[str], patterns: tuple[str, ...]) -> re.Pattern[str]:
-    known = [re.escape(secret) for secret in sorted(secrets, key=len, reverse=True)]
-    forms = [form for kind, form in PATTERNS.items() if kind not in _LOOSE]
-    return re.compile("|".join(f"(?:{part})" for part in [*known, *patterns, *forms]))
+    # of the others, field names are more reliable than texts
+    forms = [PATTERNS[kind] for kind in WORDS]
+    return _any_of([*_own_forms(secrets, patterns), *forms])
+
+
+@lru_cache(maxsize=64)
+def _own_regex(secrets: frozenset[str], patterns: tuple[str, ...]) -> re.Pattern[str] | None:
+    """Return what finds known secrets and the configuration's patterns; None without any."""
+    own = _own_forms(secrets, patterns)
+    return _any_of(own) if own else None
+
+
+def _own_forms(secrets: frozenset[str], patterns: tuple[str, ...]) -> list[str]:
+    return [*map(re.escape, sorted(secrets, key=len, reverse=True)), *patterns]
+
+
+def _any_of(forms: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{part})" for part in forms))
 
 
 # --- The journal's values: small ones in the moment, larger ones once per content.

@@ -473,10 +473,21 @@ class Tag(IntEnum):
     PATTERN = 27
     IP = 28
     ARRAY = 29
+    KEYED = 30
     END = 127
 
 
 _END_TAG: Final = int(Tag.END)
+
+KEYS: Final[dict[int, tuple[str, ...]]] = {
+    0: (
+        *("input_tokens", "output_tokens", "total_tokens"),
+        *("cache_read", "cache_write", "reasoning", "calls"),
+    ),
+}
+"""The keys of dicts that each checkpoint repeats, in their order; never change one."""
+
+_NUMBERS: Final = {keys: number for number, keys in KEYS.items()}
 
 
 class Codec:
@@ -520,6 +531,13 @@ class Codec:
             return self._slow(value, 0, 0)
         except RecursionError:
             raise _too_deep() from None
+
+    def pack_shortly(self, value: Any) -> bytes:
+        """Encode a value as `pack` does, but a dict of known keys without them."""
+        number = _NUMBERS.get(tuple(value)) if type(value) is dict else None
+        if number is None:
+            return self.pack(value)
+        return self.pack(Ext(Tag.KEYED, self.pack([number, *value.values()])))
 
     def unpack(self, data: bytes, texts: Texts | None = None) -> Any:
         """Decode one value; `texts` finds the texts that are stored apart from it.
@@ -754,6 +772,7 @@ _READERS: Final[dict[int, Callable[[Any], Any]]] = {
     Tag.PATTERN: read_pattern,
     Tag.IP: lambda p: IP[p[0]](p[1]),
     Tag.ARRAY: read,
+    Tag.KEYED: lambda p: dict(zip(KEYS[p[0]], p[1:], strict=True)),
 }
 
 

@@ -236,6 +236,16 @@ def drop_old(
     return dropped
 
 
+def drop_unborn(db: Database, thread: int) -> None:
+    """Delete the writes of a thread whose checkpoint was never stored, because its process died.
+
+    They may be stored before it. No run reads them, and it does not come any more.
+    """
+    own = checkpoints.c
+    same = (own.thread == thread, own.ns == writes.c.ns, own.id == writes.c.checkpoint)
+    erase(db, writes, thread, writes.c.thread == thread, ~exists().where(*same), step=0)
+
+
 def _erase(db: Database, thread: int, ns: int, checkpoint: bytes) -> int:
     """Delete the writes under a checkpoint unless it is stored; return how many there were."""
     mine = (writes.c.thread == thread, writes.c.ns == ns, writes.c.checkpoint == checkpoint)

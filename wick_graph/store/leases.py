@@ -18,7 +18,14 @@ from wick_graph import langgraph_config
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import statements
 from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
-from wick_graph.store.connection import LEASE_SECONDS, Owed, StoreConnection, is_alive, owner
+from wick_graph.store.connection import (
+    LEASE_SECONDS,
+    Owed,
+    StoreConnection,
+    drop_unborn,
+    is_alive,
+    owner,
+)
 from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import pack_id, text_bytes
 from wick_graph.store.schema import calls, leases, threads, writes
@@ -420,11 +427,12 @@ class Leases:
             return INNOCENT
         row = self._known(thread, tuple(row))
         holder, _, until, tries, _ = row
-        if _holds(self._core, holder, until):
-            if asking.force:  # it is alive, and is asked to stop: nothing died
-                return INNOCENT
+        held = _holds(self._core, holder, until)
+        if held and not asking.force:
             raise ThreadBusyError(_BUSY.format(thread_id))
-        if until == 0 and tries == 0:
+        if until != 0:
+            drop_unborn(db, thread)
+        if held or (until == 0 and tries == 0):  # alive, and asked to stop: nothing died
             return INNOCENT
         if asking.begins is not None and not self._began(db, thread, asking.begins):
             return INNOCENT  # a new run: the last one is abandoned

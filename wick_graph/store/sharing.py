@@ -271,7 +271,7 @@ class ItemWriter:
             return None
         if any(type(value) in codec.MESSAGES for value in values):
             return None
-        data = self._codec.pack(whole)
+        data = self._codec.pack_shortly(whole)
         return data if not values or len(data) <= _INLINE else None
 
     def _element(self, lane: ChannelItems, paired: bool, key: Any, value: Any) -> int:

@@ -8,7 +8,7 @@ import math
 import operator
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 from langgraph.types import interrupt
 
-from wick_graph.backends import Entry, Root, Rules
+from wick_graph.backends import Root, Rules
 from wick_graph.backends.guard import Guard
 from wick_graph.constants import MAX_ANSWER_PARTS
 from wick_graph.errors import ConfigError, ToolError, did_you_mean
-from wick_graph.messages.content import json_parts, visible_json
+from wick_graph.messages.content import json_parts
 from wick_graph.tools.bound import BoundTool, bind_tool
 from wick_graph.tools.function_tool import FuncTool, tool
 from wick_graph.tools.protocol import ToolContext
+from wick_graph.tools.result import MAX_ENTRIES, listing_json
 from wick_graph.tracing import refusals
 from wick_graph.web.client import ACCEPTED, Inflate
 
@@ -263,8 +264,6 @@ def _quoted(text: str) -> str:
 # --- List directories; every path goes through a Root.
 
 
-MAX_ENTRIES: Final = 1_000
-
 _FILE_PARAMETERS: Final = {
     "type": "object",
     "properties": {
@@ -274,21 +273,6 @@ _FILE_PARAMETERS: Final = {
         }
     },
 }
-
-
-def answer(value: Any) -> str:
-    """Write a value as compact JSON without hidden characters."""
-    return visible_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-def listing_json(entries: Sequence[Entry], total: int) -> str:
-    """Write the result of `ls`: an array, with a last note if entries are missing."""
-    listed: list[dict[str, Any]] = [
-        {"name": entry.name, "type": entry.type, "size": entry.size} for entry in entries
-    ]
-    if total > len(listed):
-        listed.append({"note": f"{total - len(listed)} more entries are not shown"})
-    return answer(listed)
 
 
 def ls_tool(root: Root) -> FuncTool[..., str]:

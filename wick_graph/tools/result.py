@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from wick_graph import langgraph_config
+from wick_graph.backends import Entry
 from wick_graph.constants import MAX_RESULT_CHARS, RESULT_HEAD_CHARS, RESULT_TAIL_CHARS
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ToolError, describe
@@ -287,3 +288,24 @@ def _pairs(update: Any, call: ToolCall) -> list[tuple[str, Any]]:
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+# --- Data as a tool's text.
+
+
+MAX_ENTRIES: Final = 1_000
+
+
+def answer(value: Any) -> str:
+    """Write a value as compact JSON without hidden characters."""
+    return visible_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def listing_json(entries: Sequence[Entry], total: int) -> str:
+    """Write the result of `ls`: an array, with a last note if entries are missing."""
+    listed: list[dict[str, Any]] = [
+        {"name": entry.name, "type": entry.type, "size": entry.size} for entry in entries
+    ]
+    if total > len(listed):
+        listed.append({"note": f"{total - len(listed)} more entries are not shown"})
+    return answer(listed)
