@@ -202,6 +202,10 @@ class JournalReader:
 
     def backwards(self, before: int | None = None) -> Iterator[Entry]:
         """Yield moments from the end, or from before one, to the beginning."""
+        sharing = self.rows.is_sharing and before is not None and before - 1 <= self._upto
+        while sharing and before is not None and (held := self._read.get(before - 1)) is not None:
+            yield cast("Entry", held)
+            before -= 1
         with self.reading() as db:
             thread = self.rows.thread(db)
             self._load_runs(db, thread)
