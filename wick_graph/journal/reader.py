@@ -274,7 +274,6 @@ class JournalReader:
 
     def value(self, reference: bytes) -> Any:
         """Return the value of a reference in a moment's fields."""
-
         return unpacked(self.rows.codec, reference, self._blob)
 
     def _blob(self, hashed: bytes) -> bytes:

@@ -208,7 +208,7 @@ class Reconstruction:
         return made, False
 
     def _lowered(self, messages: list[BaseMessage], agent: str) -> list[BaseMessage]:
-        """Return messages as the agent's model gets them; while equal ones are shared, lower the new."""
+        """Return messages as the agent's model gets them; while sharing, only new ones are read."""
         lowering, portable = self._sent.get(agent) or (Lowering(agent), Portable())
         if self.reader.rows.is_sharing:
             self._sent[agent] = lowering, portable

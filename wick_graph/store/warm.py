@@ -66,7 +66,7 @@ class Kept:
 
 
 def added_ranges(old: list[int], new: list[int]) -> list[tuple[int, int]] | None:
-    """Return the ranges of a lane's keys behind those of an older list; None if it does not continue it."""
+    """Return the ranges of a lane's keys that are new in a list; None if it goes on otherwise."""
     at = len(old)
     if not at:
         return list(ranges_of(new))
