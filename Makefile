@@ -11,7 +11,7 @@ export ASK
 # A module is compiled once, not in each process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-local-llm mutants bench bench-gate bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-local-llm mutants bench bench-gate bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -62,8 +62,8 @@ all: lint type test
 test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that take long, the sisters of others, and all examples
 	@WICK_NIGHT=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or hypothesis" --timeout 600 $(ARGS)
 
-nightly:                  ## all that takes hours: slow tests, mutants, LangGraph's tests on each store, attacks, 3,000 kills
-	@$(MAKE) --keep-going test-slow mutants test-langgraph attack test-kill SECONDS=3600 TRIALS=1000
+nightly:                  ## all that takes hours: slow tests, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills
+	@$(MAKE) --keep-going test-slow mutants test-langgraph test-releases attack test-kill SECONDS=3600 TRIALS=1000
 
 $(BIN)/.langgraph: $(BIN)/.test
 	@$(BIN)/python -m pip install -qq -e '.[langgraph-tests]' -C editable_mode=compat
@@ -72,6 +72,9 @@ $(BIN)/.langgraph: $(BIN)/.test
 test-langgraph: $(BIN)/.langgraph  ## LangGraph's and LangChain's own tests on our stores and agents; ARGS="--stores sqlite -k delta"
 	@$(BIN)/python -m tests.langgraph.run $(ARGS)
 	@$(BIN)/python -m tests.langgraph.others $(ARGS)
+
+test-releases: $(BIN)/.test  ## the debugger's seams on each allowed release of LangGraph; ARGS="1.2.22" chooses
+	@$(BIN)/python -m tests.langgraph.releases $(ARGS)
 
 $(BIN)/.ci: $(BIN)/.run  # what .ci/run needs, in one go; uv takes a tenth of pip's time, but reads no pip.conf
 	@$(BIN)/python -m pip install -qq uv

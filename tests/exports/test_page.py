@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import re
 import shutil
 import subprocess
@@ -86,6 +87,30 @@ def test_a_huge_value_is_cut_and_says_so(saver: SqlSaver) -> None:
     assert "x" * LONGEST in page
     assert "x" * (LONGEST + 1) not in page
     assert "… (70,000 characters in all)" in page
+
+
+def chain_of(turns: int, saver: SqlSaver) -> Journal:
+    @tool(name="look")
+    def look(at: int) -> str:
+        """Look."""
+        return f"seen {at}"
+
+    model = ScriptedModel([*(call("look", at=at) for at in range(turns)), "done"])
+    agent, _ = agent_of(saver, hooks=[], tools=[look], model=model, max_iterations=turns + 2)
+    agent.invoke("look", thread_id=f"{turns}")
+    return Journal(saver, f"{turns}")
+
+
+def test_the_cost_grows_with_the_number_of_moments(saver: SqlSaver) -> None:
+    spent = []
+    for turns in (30, 120):
+        journal = chain_of(turns, saver)
+        hider = Hider.of(journal)
+        as_page(journal, hider)  # so that what is done once is done
+        counted = cProfile.Profile()
+        counted.runcall(as_page, journal, hider)
+        spent.append(sum(entry.callcount for entry in counted.getstats()) / journal.last())
+    assert spent[1] < spent[0] * 1.1, spent
 
 
 def test_a_thread_without_a_journal_says_so(saver: SqlSaver, tmp_path: Path) -> None:

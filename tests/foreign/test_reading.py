@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import Any
+from operator import add
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
 
 from tests.foreign.graphs import GRAPHS, config, loop
 from wick_graph.core.state import AgentState
 from wick_graph.debug import DebugSession, record
 from wick_graph.debug.recording import Recording
+from wick_graph.debug.values import read_path
 from wick_graph.debug.view import FACTS
 from wick_graph.errors import DebugError
 from wick_graph.foreign.run import NAMED
@@ -221,3 +225,53 @@ def test_a_thread_without_moments_shows_its_channels_and_the_nodes_that_ran() ->
             assert session.inspect.state() == made.graph.get_state(where).values
             names = [m.name for m in session.inspect.moments()]
             assert names[-1] == "step 6: b"
+
+
+ODD = ("a b", "x.y", "é", "it's", "a-b", "state")
+
+
+def odd_graph(saver: Any) -> Any:
+    """Make a graph whose channels have names that no path and no condition spells plainly."""
+    make: Any = TypedDict
+    schema = make("schema", dict.fromkeys(ODD, Annotated[list[int], add]))
+    builder = StateGraph(schema)
+    builder.add_node("first", lambda state: {name: [1] for name in ODD})
+    builder.add_node("second", lambda state: {name: [2] for name in ODD})
+    builder.add_edge(START, "first")
+    builder.add_edge("first", "second")
+    return builder.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_channel_with_an_odd_name_is_quoted(name: str) -> None:
+    with record(store="sqlite://") as recording:
+        odd_graph(InMemorySaver()).invoke({}, config())
+    with recording.session() as session:
+        quoted = f"state[{json.dumps(name, ensure_ascii=False)}]"
+        session.goto("@last")
+        assert session.inspect.state(quoted) == [1, 2]
+        assert session.value(f"{quoted}[1]") == 2
+        assert [cause.by for cause in session.why(f"{quoted}[0]")] == ["first"]
+        assert [cause.by for cause in session.why(f"{quoted}[-1]")] == ["second"]
+        assert [value for _, value in session.inspect.history(quoted)] == [[1], [1, 2]]
+        session.goto("@first")
+        session.add(f"watch {quoted} if len({quoted}) == 2")
+        stop = session.cont()
+        assert (stop.reason, session.here.name) == ("watch", "second")  # type: ignore[union-attr]
+        offered = [word for word in session.inspect.complete("") if read(word) == name]
+        assert [session.inspect.state(word) for word in offered] == [[1]]
+        changed = {change.path for change in session.inspect.diff()}
+        assert {read_path(path)[0] for path in changed} == set(ODD)
+        planned = session.fork(state={quoted: [7]})
+        assert planned.state == {name: [7]}
+        with pytest.raises(DebugError, match=r"state\['a b'\]"):
+            session.inspect.state("nothing")
+    recording.close()
+
+
+def read(word: str) -> str:
+    """Return the channel that a completed path names; empty for other words."""
+    try:
+        return str(read_path(word)[0])
+    except DebugError:
+        return ""

@@ -9,16 +9,19 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
 from tests.debug.support import WAIT
 from tests.foreign.graphs import (
+    GRAPHS,
     Made,
     add,
     calls,
     closure,
     commands,
+    config,
     fail,
     loop,
     model,
@@ -225,3 +228,22 @@ def test_a_run_is_ended_and_left_for_later() -> None:
         session.run({"n": 0}, timeout=WAIT)
         with pytest.raises(DebugError, match="no store"):
             session.detach("keep")
+
+
+async def test_a_run_is_made_on_the_loop_of_its_saver() -> None:
+    async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+        graph, given = (made := GRAPHS["send"](saver)).graph, made.inputs[0]
+        many = [graph.ainvoke(given, config()) for _ in range(20)]
+        await asyncio.gather(*many)  # they wait for the saver's lock, which then has its loop
+
+        def debugged() -> tuple[str, Any]:
+            with DebugSession(graph, store="sqlite://") as session:
+                session.run(given, door="async", timeout=WAIT)
+                return session.cont(timeout=WAIT).reason, session.error
+
+        assert await asyncio.to_thread(debugged) == ("finished", None)
+        with (
+            DebugSession(graph, store="sqlite://") as session,
+            pytest.raises(DebugError, match="to_thread"),
+        ):
+            session.run(given, timeout=WAIT)

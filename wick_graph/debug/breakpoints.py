@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from wick_graph.debug.locations import Fits, fits_error, locations_at, read_location
 from wick_graph.debug.types import Output, Outputs, Reason
-from wick_graph.debug.values import CHANNELS, Path, at_path, read_path
+from wick_graph.debug.values import CHANNELS, SHOWN_AS, Path, at_path, read_path
 from wick_graph.debug.view import Names, View
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import DebugError, ExpressionError, StorageError
@@ -267,8 +267,9 @@ def _is_hit(text: str) -> bool:
 def _unknown_channel(path: str, agent: Any) -> str:
     channel = str(read_path(path)[0])
     if isinstance(agent, Mapping):
-        return "" if channel in agent["channels"] else f"the state has no channel {channel}"
-    known = channel in CHANNELS or (isinstance(agent, Agent) and channel in agent.spec.channels)
+        known = channel in {SHOWN_AS.get(name, name) for name in agent["channels"]}
+    else:
+        known = channel in CHANNELS or (isinstance(agent, Agent) and channel in agent.spec.channels)
     return "" if known else f"the state has no channel {channel}"
 
 

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from wick_graph.core.moments import Directive, Moment, Replace, Skip
 from wick_graph.core.request import ModelRequest, Section, shown
 from wick_graph.debug.gate import HeldCall
+from wick_graph.debug.values import read_path
 from wick_graph.errors import DebugError
 from wick_graph.messages import ToolCall, ToolResult, from_wick, to_wick
 
@@ -93,6 +94,8 @@ def _response(held: HeldCall, part: str, value: Any) -> Edited:
 def _writes(held: HeldCall, channel: str, value: Any) -> Edited:
     if held.entry.what != "node.exit" or not channel:
         raise DebugError("writes.CHANNEL can be changed at the end of a node; go to model:exit")
+    if channel.startswith("state["):  # quoted
+        channel = str(read_path(channel)[0])
     if channel == "messages":
         value = [from_wick(message) for message in _listed(value)]
     given = held.directive.value if isinstance(held.directive, Replace) else None

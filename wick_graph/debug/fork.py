@@ -35,7 +35,7 @@ from wick_graph.debug.policy import (
 )
 from wick_graph.debug.timeline import BranchReader, Timeline
 from wick_graph.debug.types import At, Door, Stop
-from wick_graph.debug.values import read_path
+from wick_graph.debug.values import listed, read_path
 from wick_graph.debug.view import ViewCache
 from wick_graph.errors import DebugError
 from wick_graph.foreign.listener import is_agent
@@ -153,7 +153,7 @@ class Forker:
             path = read_path(text)
             channel = str(path[0])
             if channel not in shown:
-                raise DebugError(f"there is no channel {channel}; there is {', '.join(shown)}")
+                raise DebugError(f"there is no channel {channel}; there is {listed(shown)}")
             made[channel] = put(made.get(channel, shown[channel]), path[1:], value, text)
         return made
 

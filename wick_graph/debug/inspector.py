@@ -13,7 +13,15 @@ from wick_graph.debug.locations import GENERAL, PLACES
 from wick_graph.debug.provenance import Cause, Provenance
 from wick_graph.debug.timeline import Branch, BranchReader, Timeline
 from wick_graph.debug.types import At, Frame, Output, When
-from wick_graph.debug.values import Change, differences, read_path, value_at, value_or_none
+from wick_graph.debug.values import (
+    SHOWN_AS,
+    Change,
+    differences,
+    read_path,
+    value_at,
+    value_or_none,
+    write_path,
+)
 from wick_graph.debug.view import FACTS, Names, View, ViewCache
 from wick_graph.errors import DebugError
 from wick_graph.expressions import compile_expression
@@ -134,7 +142,8 @@ class Inspector:
 
     def complete(self, text: str) -> list[str]:
         """List completions of a name, a path or a location."""
-        from_state = [*self._views.json.channels, *FACTS]
+        channels = (SHOWN_AS.get(name, name) for name in self._views.json.channels)
+        from_state = [*(write_path((name,)) for name in channels), *FACTS]
         known = {entry.name for entry in self.moments("tool.enter")}
         hooks = {entry.name for entry in self.moments("hook")}
         locations = [*(f"tool:{name}" for name in known), *(f"hook:{name}" for name in hooks)]

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from langchain_core.messages import ToolMessage
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import ENGINE_LOOP, SYNC_BRIDGE
+from wick_graph.core.bridge import SYNC_BRIDGE
 from wick_graph.core.moments import Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.debug.cursor import (
@@ -33,7 +33,7 @@ from wick_graph.debug.timeline import BranchReader, Position
 from wick_graph.debug.types import Door, How, Mode, Output, Outputs, Reason, Stop
 from wick_graph.errors import DebugError
 from wick_graph.foreign.copies import open_store
-from wick_graph.foreign.held import HeldRun
+from wick_graph.foreign.held import Call, HeldRun, way_of
 from wick_graph.foreign.listener import heard_by, is_agent
 from wick_graph.foreign.run import ForeignRun
 from wick_graph.journal.entry import Entry
@@ -588,11 +588,12 @@ class LiveRun:
         run.debugger = self
         own = {langgraph_config.RUN: run} if is_agent(graph) else {}
         config = langgraph_config.with_configurable(None, **address, **own)
+        call = way_of(graph, config, door)
         with self._lock:
             self.check_free()
             work = threading.Thread(
                 target=self._work,
-                args=(run, graph, value, config, door),
+                args=(run, is_agent(graph), call, value, config),
                 name="wick-debug",
                 daemon=True,
             )
@@ -605,14 +606,15 @@ class LiveRun:
             self.state = Running(goal, self._cursor.at)
             return self._await(timeout)
 
-    def _work(self, run: Run, graph: Any, value: Any, config: Any, door: Door) -> None:
+    def _work(self, run: Run, own: bool, call: Call, value: Any, config: Any) -> None:
         result, failed = None, None
         try:
-            with nullcontext() if is_agent(graph) else heard_by(self):
-                result = self._called(graph, value, config, door)
+            with nullcontext() if own else heard_by(self):
+                more = {} if self.context is None else {"context": self.context}
+                result = call(value, config, **more)
                 for following in self.terms.then:
                     run, config = self._next(run, config)
-                    result = self._called(graph, following(), config, door)
+                    result = call(following(), config, **more)
         except BaseException as error:  # the session reports any error
             failed = error
         with self._lock:
@@ -622,12 +624,6 @@ class LiveRun:
             except Exception as error:  # the run's end must reach all waiters
                 self.banners.append(f"what the run recorded cannot be read: {error}")
             self._end(run.stopped or ("done" if failed is None else "failed"), failed)
-
-    def _called(self, graph: Any, value: Any, config: Any, door: Door) -> Any:
-        more = {} if self.context is None else {"context": self.context}
-        if door == "async":
-            return ENGINE_LOOP.submit(graph.ainvoke(value, config, **more)).result()
-        return graph.invoke(value, config, **more)
 
     def _next(self, run: Run, config: Any) -> tuple[Run, Any]:
         """Make the next one of several runs."""

@@ -20,36 +20,46 @@ from wick_graph.messages import to_wick
 
 Path = tuple[str | int, ...]
 
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_NAME: Final = re.compile(r"[^\W\d]\w*")
+"""What a path and a condition name without quotes."""
+
+_START: Final = re.compile(r"[^\W\d][\w-]*")
 
 _PART: Final = re.compile(
-    r"""\.(?P<name>[A-Za-z_]\w*)|\[(?P<index>-?\d{1,9})\]|\[(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\]"""
+    r"""\.(?P<name>[^\W\d][\w-]*)|\[(?P<index>-?\d{1,9})\]|\[(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\]"""
 )
+
+_STATE: Final = "state"
+"""The name before a quoted channel, as in conditions: `state["a b"]`."""
 
 
 def read_path(text: str) -> Path:
-    """Read a path; its first part is a channel.
+    """Read a path; its first part is a channel: `messages[-1].content`, `state["a b"][0]`.
 
     Raises:
         DebugError: It is not a path.
     """
     text = text.strip()
-    start = _NAME.match(text)
+    start = _START.match(text)
     if start is None:
-        raise DebugError(f"{text[:80]!r} is no path; write one such as messages[-1].content")
-    return (start[0], *_parts(text, start.end()))
+        raise DebugError(f"{text[:80]!r} is no path; {_WRITE}")
+    rest = tuple(_parts(text, start.end()))
+    if start[0] == _STATE and text[start.end() :].startswith(('["', "['")):
+        return (SHOWN_AS.get(str(rest[0]), rest[0]), *rest[1:])
+    return (SHOWN_AS.get(start[0], start[0]), *rest)
 
 
 def write_path(path: Path) -> str:
     """Write a path."""
-    made = ""
-    for part in path:
-        if isinstance(part, int):
-            made += f"[{part}]"
-        elif _NAME.fullmatch(part):
-            made += f".{part}" if made else part
-        else:
+    odd = [isinstance(part, str) and not _NAME.fullmatch(part) for part in path]
+    if path[:1] == (_STATE,) and odd[1:2] == [True]:
+        odd[0] = True  # else it reads as another channel
+    made = _STATE if odd[:1] == [True] else ""
+    for part, is_odd in zip(path, odd, strict=True):
+        if is_odd or isinstance(part, int):
             made += f"[{part!r}]"
+        else:
+            made += f".{part}" if made else part
     return made
 
 
@@ -58,8 +68,7 @@ def _parts(text: str, at: int) -> Iterator[str | int]:
         found = _PART.match(text, at)
         if found is None:
             raise DebugError(
-                f"{text[:80]!r} is no path: column {at + 1} is not understood; "
-                "write one such as messages[-1].content"
+                f"{text[:80]!r} is no path: column {at + 1} is not understood; {_WRITE}"
             )
         if found["name"]:
             yield found["name"]
@@ -69,6 +78,8 @@ def _parts(text: str, at: int) -> Iterator[str | int]:
             yield str(ast.literal_eval(found["key"]))
         at = found.end()
 
+
+_WRITE: Final = 'write one such as messages[-1].content or state["a b"]'
 
 Op = Literal["add", "remove", "change"]
 
@@ -328,7 +339,12 @@ def value_at(state: Mapping[str, Any], path: Path, text: str) -> Any:
     try:
         return at_path(state, path)
     except LookupError:
-        raise DebugError(f"there is nothing at {text}; there is {', '.join(state)}") from None
+        raise DebugError(f"there is nothing at {text}; there is {listed(state)}") from None
+
+
+def listed(channels: Iterable[str]) -> str:
+    """List channels as paths name them."""
+    return ", ".join(write_path((channel,)) for channel in channels)
 
 
 def value_or_none(state: Any, path: Path) -> Any:

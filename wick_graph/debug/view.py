@@ -496,7 +496,8 @@ class Names(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         yield from _FACTS
-        yield from (name for name in self._view.views.json.channels if name not in _FACTS)
+        channels = self._view.views.json.channels  # state["a b"] has the others
+        yield from (name for name in channels if name not in _FACTS and name.isidentifier())
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -50,6 +50,7 @@ class _Digest:
         self._hider = hider
         self._values: list[Any] = []
         self._places: dict[str, int] = {}
+        self._told: dict[str | int | None, int] = {}
         self._messages: dict[int, tuple[BaseMessage, int]] = {}
         self._states: dict[str, Made] = {}
         self._last: tuple[str, dict[str, tuple[Any, Any]]] = "", {}
@@ -100,7 +101,7 @@ class _Digest:
         }
         if entry.kind == GAP:
             return self._row(made)
-        made["facts"] = [self._kept(plain(self._hider.value(v))) for v in _facts(entry)]
+        made["facts"] = [self._fact(value) for value in _facts(entry)]
         made["told"] = self._kept(plain(details)) if details else None
         self._state(entry)
         if entry.kind == "model" and entry.phase in REQUESTS:
@@ -108,6 +109,15 @@ class _Digest:
         if entry.what == "node.exit":
             made["writes"] = self._asked(lambda: list(self._writes(entry)))
         return self._row(made)
+
+    def _fact(self, value: str | int | None) -> int:
+        """Return the place of a fact; most moments repeat those of the one before."""
+        place = self._told.get(value)
+        if place is None:
+            before, place = self._hider.hidden, self._place(value)
+            if self._hider.hidden == before:  # else each time counts
+                self._told[value] = place
+        return place
 
     def _row(self, made: Made) -> list[Any]:
         """Return a moment as its columns, and what only some have."""
@@ -232,7 +242,7 @@ _FACTS: Final = (
 """What is shown of each moment besides its kind and its time, in this order."""
 
 
-def _facts(entry: Entry) -> Iterator[Any]:
+def _facts(entry: Entry) -> Iterator[str | int | None]:
     for name in _FACTS:
         value = getattr(entry, name)
         yield None if value in (0, "") else value

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -14,9 +16,10 @@ from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import Bridge
+from wick_graph.core.bridge import ENGINE_LOOP, Bridge
 from wick_graph.core.moments import PASSES, Directive, Moment, Replace, Skip
 from wick_graph.core.request import ModelRequest, shown
+from wick_graph.errors import DebugError
 from wick_graph.foreign import seams
 from wick_graph.foreign.copies import values_of
 from wick_graph.foreign.run import NAMED, ForeignRun, Keeper, TaskVisit, saver_of
@@ -262,3 +265,33 @@ def _message(result: ToolResult, call_id: str | None) -> Any:
     return ToolMessage(
         content, tool_call_id=call_id, name=result.name, status=status, artifact=result.artifact
     )
+
+
+# --- how a debugger calls a graph -----------------------------------------------------------------
+
+
+def way_of(graph: Any, config: Any, door: str) -> Call:
+    """Return what runs a graph to its end, on the event loop that its checkpointer belongs to.
+
+    Raises:
+        DebugError: That loop runs this code, so a sync run would wait for it forever.
+    """
+    loop, here = getattr(saver_of(graph, config), "loop", None), None
+    with suppress(RuntimeError):
+        here = asyncio.get_running_loop()
+    if door == "sync" and loop is not None and loop is here:
+        raise DebugError(
+            "the graph's checkpointer needs the event loop of this code, which waits for the run; "
+            'pass door="async", or call it in another thread, as with asyncio.to_thread'
+        )
+    if door == "sync":
+        return cast("Call", graph.invoke)
+    owner = loop if isinstance(loop, asyncio.AbstractEventLoop) and loop is not here else None
+
+    def call(value: Any, config: Any, **more: Any) -> Any:
+        made = graph.ainvoke(value, config, **more)
+        if owner is not None and owner.is_running():
+            return asyncio.run_coroutine_threadsafe(made, owner).result()
+        return ENGINE_LOOP.submit(made).result()
+
+    return call

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice, takewhile
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from wick_graph.errors import StorageError
 from wick_graph.journal.entry import GAP, Entry, RunRecord, entry_of, gap_of
@@ -153,6 +153,8 @@ class JournalReader:
         self.rows = rows
         self._upto = _ALL if upto is None else upto
         self._runs: dict[int, RunRecord] = {}
+        self._read: dict[int | bytes, Any] = {}
+        """Moments by number and blobs by hash, while equal parts are shared."""
 
     def runs(self) -> list[RunRecord]:
         """Return the thread's runs, the oldest first."""
@@ -199,6 +201,10 @@ class JournalReader:
 
     def backwards(self, before: int | None = None) -> Iterator[Entry]:
         """Yield moments from the end, or from before one, to the beginning."""
+        sharing = self.rows.is_sharing and before is not None and before - 1 <= self._upto
+        while sharing and before is not None and (held := self._read.get(before - 1)) is not None:
+            yield cast("Entry", held)
+            before -= 1
         with self.reading() as db:
             thread = self.rows.thread(db)
             self._load_runs(db, thread)
@@ -214,10 +220,12 @@ class JournalReader:
     def _down(self, top: int) -> Iterator[Entry]:
         """Yield moments from one downwards; `damaged` is the end of unreadable pages."""
         damaged: int | None = None
+        most = 1  # nearly all look for a near moment
         while top > 0:
             with self.reading() as db:
-                back = self.rows.pages_back(db, self.rows.thread(db), top)
-                pages = list(islice(back, _PAGES))
+                back = self.rows.pages_back(db, self.rows.thread(db), top, most)
+                pages = list(islice(back, most))
+            most = min(2 * most, _PAGES)
             for page in pages or [Page(0, None)]:
                 content = content_of(page) if page.last else PageContent(0, 1, [], [])
                 if content is None:
@@ -233,7 +241,9 @@ class JournalReader:
 
     def moment(self, seq: int) -> Entry:
         """Return one moment by its number."""
-        found = next(self._entries(seq - 1, 1), None) if seq > 0 else None
+        if self.rows.is_sharing and (known := self._read.get(seq)) is not None:
+            return cast("Entry", known)
+        found = next(self._entries(seq - 1), None) if seq > 0 else None
         if found is None:
             raise StorageError(
                 f"thread {self.thread_id!r} has no moment {seq}; its last one is {self.last()}"
@@ -263,12 +273,17 @@ class JournalReader:
 
     def value(self, reference: bytes) -> Any:
         """Return the value of a reference in a moment's fields."""
+        return unpacked(self.rows.codec, reference, self._blob)
 
-        def blob(hashed: bytes) -> bytes:
-            with self.reading() as db:
-                return self.rows.blob(db, self.rows.thread(db), hashed)
-
-        return unpacked(self.rows.codec, reference, blob)
+    def _blob(self, hashed: bytes) -> bytes:
+        sharing = self.rows.is_sharing
+        if sharing and hashed in self._read:
+            return cast("bytes", self._read[hashed])
+        with self.reading() as db:
+            found = self.rows.blob(db, self.rows.thread(db), hashed)
+        if sharing:
+            self._read[hashed] = found
+        return found
 
     def secret(self) -> bytes:
         """Return the secret of the thread's request keys."""
@@ -286,19 +301,20 @@ class JournalReader:
         view: AbstractContextManager[Database] = self.rows.reading()
         return view
 
-    def _entries(self, after: int, *pages: int) -> Iterator[Entry]:
-        found, upto = self._following(after, *pages), self._upto
+    def _entries(self, after: int) -> Iterator[Entry]:
+        found, upto = self._following(after), self._upto
         return found if upto == _ALL else takewhile(lambda entry: entry.seq <= upto, found)
 
-    def _following(self, after: int, *most: int) -> Iterator[Entry]:
-        """Yield the moments after one, reading as many pages at a time as `most` says."""
-        expected = after + 1
+    def _following(self, after: int) -> Iterator[Entry]:
+        """Yield the moments after one."""
+        expected, most = after + 1, 1  # nearly all look for a near moment
         while True:
             with self.reading() as db:
                 thread = self.rows.thread(db)
                 self._load_runs(db, thread)
-                pages = self.rows.pages(db, thread, expected - 1, *most)
+                pages = self.rows.pages(db, thread, expected - 1, most)
                 virtual = None if pages else self._unclosed(db, thread, expected - 1)
+            most = min(2 * most, _PAGES)
             for page in pages:
                 yield from self._page(page, expected)
                 expected = page.last + 1
@@ -330,7 +346,10 @@ class JournalReader:
 
     def _entry(self, content: PageContent, at: int) -> Entry:
         run = self._runs.get(content.run)
-        return entry_of(content, at, self._unlisted(content.run) if run is None else run)
+        made = entry_of(content, at, self._unlisted(content.run) if run is None else run)
+        if self.rows.is_sharing:
+            self._read[made.seq] = made
+        return made
 
     def _unlisted(self, number: int) -> RunRecord:
         """Return a substitute for a run's missing row."""

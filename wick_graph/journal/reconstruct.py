@@ -28,7 +28,7 @@ from wick_graph.journal.value_store import DOTS
 from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import ToolResult
 from wick_graph.messages.calls import ERROR_PREFIX
-from wick_graph.messages.lowering import lower, portable
+from wick_graph.messages.lowering import Lowering, Portable
 from wick_graph.store.row_format import pack_id
 
 # --- Rebuild the state of the thread at a moment, and the exact request of a model call.
@@ -99,6 +99,7 @@ class Reconstruction:
         self.value = reader.value
         self.saved = lru_cache(keep)(self._saved) if keep else self._saved
         self._keys: Fingerprint | None = None
+        self._sent: dict[str, tuple[Lowering, Portable]] = {}
 
     def state_at(self, seq: int) -> RecordedState:
         """Return the state at a moment: the nearest checkpoint, and the writes since."""
@@ -195,7 +196,7 @@ class Reconstruction:
         for base in self.bases(entry):
             shown = self._shown(entry, base)
             whole = _plain_messages(system, shown)
-            whole = whole if foreign else portable(lower(whole, agent))
+            whole = whole if foreign else self._lowered(whole, agent)
             if self._key(secret, whole, *rest) == entry.fields["k"]:
                 return whole, True
             made = made or whole
@@ -205,6 +206,15 @@ class Reconstruction:
                 f"{entry.checkpoint} and all later ones are gone"
             )
         return made, False
+
+    def _lowered(self, messages: list[BaseMessage], agent: str) -> list[BaseMessage]:
+        """Return messages as the agent's model gets them; while sharing, only new ones are read."""
+        lowering, portable = self._sent.get(agent) or (Lowering(agent), Portable())
+        if self.reader.rows.is_sharing:
+            self._sent[agent] = lowering, portable
+        else:
+            self._sent.clear()
+        return portable.apply(lowering.lower(messages))
 
     def _key(self, secret: bytes, messages: Sequence[BaseMessage], tools: Any, given: Any) -> bytes:
         """Return the key of a request; what an earlier one began with is not read again."""

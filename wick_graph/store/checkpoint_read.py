@@ -40,8 +40,10 @@ from wick_graph.store.row_format import (
 from wick_graph.store.schema import LANE_BITS, checkpoints
 from wick_graph.store.statements import compiled
 from wick_graph.store.thread_cache import Known, ThreadCache, learn, read_items
-from wick_graph.store.warm import Decoded, Kept, ranges_of, read_kept
+from wick_graph.store.warm import Decoded, Kept, added_ranges, ranges_of, read_kept
 from wick_graph.types import MessageList
+
+_NO_LIST: Final[tuple[list[int], list[Any]]] = ([], [])
 
 _MANY: Final = 8
 """Length of a list from which the places of its items are learned only when they are needed."""
@@ -95,6 +97,8 @@ class Reader:
         self._long_texts: dict[bytes, str] = {}
         self.made: dict[int, Any] | None = None
         """If set, each element is decoded once, and callers must not change what they get."""
+        self._lists: dict[int, tuple[list[int], list[Any]]] = {}
+        """The list of each lane that was decoded last, and its ranges, if `made` is set."""
         self._learning = False
         self._text_chars = 0
         """Of the long texts that were asked for, each time counted."""
@@ -198,10 +202,8 @@ class Reader:
             return self._elements(form, form)[0]
         kind = form[0]
         elements: list[Any] = []
-        for lane, *ranges in form[1:]:
-            for start, count in zip(ranges[::2], ranges[1::2], strict=True):
-                first = lane << LANE_BITS | start
-                elements += self._elements(first, first + count - 1)
+        for flat in form[1:]:
+            elements += self._of_lane(flat)
         value: Any = dict(elements) if kind & DICT else elements
         return _DeltaSnapshot(value) if kind & DELTA else value
 
@@ -249,6 +251,17 @@ class Reader:
             whole = value if self._codec.allow.missed == missed else None
             made.append((whole, sum(map(len, items[rid])) + self._text_chars))
         return made
+
+    def _of_lane(self, flat: list[int]) -> list[Any]:
+        """Rebuild the elements of a lane's ranges; only the new ones, if those before are held."""
+        old, held = self._lists.get(flat[0], _NO_LIST)
+        ranges = added_ranges(old, flat)
+        if ranges is None:
+            held, ranges = [], list(ranges_of(flat))
+        elements = held + [one for span in ranges for one in self._elements(*span)]
+        if self.made is not None and len(elements) >= len(self._lists.get(flat[0], _NO_LIST)[1]):
+            self._lists[flat[0]] = flat, elements  # a write is shorter than its channel
+        return elements
 
     def _elements(self, first: int, last: int) -> list[Any]:
         made, rids = self.made, range(first, last + 1)

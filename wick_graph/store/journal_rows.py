@@ -192,12 +192,14 @@ class JournalRows:
             Page(rid & PLACES, self._unsealed(thread, body, "moments", rid)) for rid, body in found
         ]
 
-    def pages_back(self, db: Database, thread: int, upto: int) -> Iterator[Page]:
-        """Yield pages backwards, from the one with a given moment."""
+    def pages_back(
+        self, db: Database, thread: int, upto: int, most: int = _PAGES
+    ) -> Iterator[Page]:
+        """Yield pages backwards, from the one with a given moment; read `most` at a time."""
         low = thread << LANE_BITS
         held = db.execute(statements.PAGES_FROM, (low | upto, low | PLACES, 1, 0)).fetchone()
         at = held[0] if held is not None else low | upto
-        while found := db.execute(statements.PAGES_TO, (low, at, _PAGES, 0)).fetchall():
+        while found := db.execute(statements.PAGES_TO, (low, at, most, 0)).fetchall():
             for rid, body in found:
                 yield Page(rid & PLACES, self._unsealed(thread, body, "moments", rid))
             at = found[-1][0] - 1

@@ -44,15 +44,7 @@ class Kept:
 
     def missing(self, form: Sequence_) -> list[tuple[int, int]] | None:
         """Return the ranges of keys behind the kept messages; None if a form is no longer list."""
-        old, new = self.form[1], form[1]
-        at = len(old)
-        if not at:
-            return list(ranges_of(new))
-        if old[:-1] != new[: at - 1] or len(new) < at or new[at - 1] < old[-1]:
-            return None
-        first = new[at - 2] + old[-1]
-        rest = [new[0], first, new[at - 1] - old[-1], *new[at:]]
-        return list(ranges_of(rest))
+        return added_ranges(self.form[1], form[1])
 
     def by_key(self) -> dict[int, Decoded]:
         """Return the messages with their sizes by the keys of their items."""
@@ -71,6 +63,17 @@ class Kept:
     def clear(self) -> None:
         """Forget the messages; a list that a run got stays as it is."""
         self.messages, self.ids, self.sizes, self.size = MessageList(), set(), [], 0
+
+
+def added_ranges(old: list[int], new: list[int]) -> list[tuple[int, int]] | None:
+    """Return the ranges of a lane's keys that are new in a list; None if it goes on otherwise."""
+    at = len(old)
+    if not at:
+        return list(ranges_of(new))
+    if old[:-1] != new[: at - 1] or len(new) < at or new[at - 1] < old[-1]:
+        return None
+    first = new[at - 2] + old[-1]
+    return list(ranges_of([new[0], first, new[at - 1] - old[-1], *new[at:]]))
 
 
 def ranges_of(flat: list[int]) -> Iterator[tuple[int, int]]:

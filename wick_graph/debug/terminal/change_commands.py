@@ -13,6 +13,8 @@ from wick_graph.debug.policy import Mock
 from wick_graph.debug.terminal import show
 from wick_graph.debug.terminal.look_commands import branches, policy_words
 from wick_graph.debug.terminal.registry import Command, Reply, json_of, needs, number_of
+from wick_graph.debug.values import Path as ValuePath
+from wick_graph.debug.values import read_path, write_path
 from wick_graph.errors import DebugError
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 # --- Commands that change what comes; in a recording they prepare a fork, and run nothing.
 
-
-_PART: Final = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\[(\"[^\"]*\"|'[^']*')\]")
 
 _POLICIES: Final = ("recorded", "live", "mock", "ask")
 
@@ -41,7 +41,7 @@ def _set(shell: Shell, rest: str) -> Reply:
 
 def _edit(shell: Shell, rest: str) -> Reply:
     path = needs(rest, "what: a channel, args, result, request.system, …")
-    target, inner = _target(shell, _parts(path))
+    target, inner = _target(shell, read_path(path))
     before = _now(shell, target)
     for part in inner:
         before = _inside(before, part)
@@ -52,7 +52,7 @@ def _edit(shell: Shell, rest: str) -> Reply:
 
 
 def _changed(shell: Shell, path: str, value: Any) -> Reply:
-    target, rest = _target(shell, _parts(path))
+    target, rest = _target(shell, read_path(path))
     whole = _put(_now(shell, target) if rest else None, rest, value)
     edits = _edits_here(shell)
     if not shell.session.held:
@@ -62,16 +62,16 @@ def _changed(shell: Shell, path: str, value: Any) -> Reply:
     return Reply.of(told)
 
 
-def _target(shell: Shell, parts: list[Any]) -> tuple[str, list[Any]]:
+def _target(shell: Shell, path: ValuePath) -> tuple[str, list[Any]]:
     """Split a path into its editable root and the rest."""
-    root, rest = str(parts[0]), parts[1:]
+    root, rest = str(path[0]), list(path[1:])
     if root == "request":
         if not rest:
             raise DebugError("say which part: request.system, request.messages or request.settings")
         return f"request.{rest[0]}", rest[1:]
     if root in _TARGETS:
         return root, rest
-    return f"{'writes' if shell.session.held else 'state'}.{root}", rest
+    return f"{'writes' if shell.session.held else 'state'}.{write_path((root,))}", rest
 
 
 def _edits_here(shell: Shell) -> dict[str, Any]:
@@ -99,20 +99,7 @@ def _now(shell: Shell, target: str) -> Any:
         if part in ("messages", "settings"):
             return getattr(view, part)
         raise DebugError("a request has system, messages and settings")
-    return session.inspect.state(target.removeprefix("writes.").removeprefix("state."))
-
-
-def _parts(path: str) -> list[Any]:
-    made: list[Any] = []
-    at = 0
-    while at < len(path):
-        found = _PART.match(path, at)
-        if found is None:
-            raise DebugError(f"{path[:80]!r} is no path; write one like messages[-1].content")
-        name, index, key = found.groups()
-        made.append(int(index) if index else key[1:-1] if key else name)
-        at = found.end()
-    return made
+    return session.inspect.state(target.partition(".")[2])
 
 
 def _inside(whole: Any, part: Any) -> Any:
