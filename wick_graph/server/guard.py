@@ -267,7 +267,7 @@ _HEAD: Final = 65_536
 _LARGE: Final = 16_384
 """Size in bytes from which bodies are checked one at a time."""
 
-_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 _SECURITY: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -414,6 +414,8 @@ class Guard:
             return Caller(LOCAL, "admin")
         if is_page and not given:
             return await self._signed_in(headers)
+        if not given and not is_page:  # as LangGraph's clients send it
+            given = [f"Bearer {key}" for key in headers.getlist("x-api-key")]
         token = given[0].removeprefix("Bearer ") if len(given) == 1 else ""
         if token.startswith(LINK) and scope["path"] == SIGN_IN and scope["method"] == "POST":
             _check_page(headers, scope)  # a refused request does not use the link up
