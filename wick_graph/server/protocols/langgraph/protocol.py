@@ -95,7 +95,8 @@ class Message:
         for i, call in enumerate(whole["tool_calls"]):
             blocks.append((("call", indices[i] if i < len(indices) else f"+{i}"), call))
         for key, content in blocks:
-            empty = {**content, **{k: "" for k in ("text", "reasoning") if k in content}}
+            empty = dict(content)
+            empty.update((name, "") for name in ("text", "reasoning") if name in content)
             yield from self._delta(key, empty)
             index = self._blocks[key]
             yield {"event": "content-block-finish", "index": index, "content": content}
@@ -191,7 +192,7 @@ class Projection:
         parent = shapes.place(state.parent_config)
         for task in before.tasks if before is not None else ():
             error = None if task.error is None else str(task.error)
-            ended = {"id": task.id, "name": task.name, "error": error, "interrupts": []}
+            ended: dict[str, Any] = {"id": task.id, "name": task.name, "error": error, "interrupts": []}
             yield "tasks", (), {**ended, "result": shapes.plain(task.result)}
         ids = {"id": at.get("checkpoint_id")}
         if parent is not None:
@@ -453,7 +454,7 @@ async def _respond(context: RequestContext, thread_id: str, params: Mapping[str,
     known = {one["id"] for one in shapes.questions(thread_id, state.interrupts)}
     if unknown := {*resume} - known:
         raise Problem(400, f"interrupt_id: there is no question {min(unknown):.80}")
-    asked = {"assistant_id": agent.name, "command": {"resume": resume}}
-    more = {key: params[key] for key in ("config", "metadata", "update", "goto") if key in params}
-    asked["command"] |= {key: more.pop(key) for key in ("update", "goto") if key in more}
+    orders = {key: params[key] for key in ("update", "goto") if key in params}
+    asked = {"assistant_id": agent.name, "command": {"resume": resume, **orders}}
+    more = {key: params[key] for key in ("config", "metadata") if key in params}
     return (await start(context, _form({**asked, **more}), thread_id)).row
