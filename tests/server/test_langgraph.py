@@ -455,7 +455,8 @@ def test_a_remote_graph(remote: RemoteGraph) -> None:
     assert len([*remote.get_state_history(config, limit=50)]) > 5
     assert {"model", "tools"} < {*remote.get_graph().nodes}
     modes: Any = ["messages", "updates"]
-    assert {part[0] for part in remote.stream(ASK, config, stream_mode=modes)} == {*modes}
+    streamed: Any = remote.stream(ASK, config, stream_mode=modes)
+    assert {part[0] for part in streamed} == {*modes}
     again = remote.update_state(config, {"messages": [{"role": "user", "content": "Hm."}]})
     assert again["configurable"]["thread_id"] == "remote"
 
@@ -520,7 +521,7 @@ def test_only_the_user_s_new_turns_are_taken(client: SyncLangGraphClient, role: 
 
 def test_no_message_takes_the_place_of_one_that_is_there(client: SyncLangGraphClient) -> None:
     thread_id = client.threads.create()["thread_id"]
-    mine = {"role": "user", "content": "What is 21*2?", "id": "mine"}
+    mine: Any = {"role": "user", "content": "What is 21*2?", "id": "mine"}
     before: Any = client.runs.wait(thread_id, "default", input={"messages": [mine]})
     assert before["messages"][0]["id"] == "mine"
     for message in before["messages"]:
@@ -580,9 +581,10 @@ def test_scopes(callers: dict[str, SyncLangGraphClient]) -> None:
     run.runs.wait(thread_id, "careful", input=ASK)
     with pytest.raises(PermissionDeniedError):
         run.runs.create(thread_id, "careful", command=APPROVE)
-    for name, value in (("update", {"todos": []}), ("goto", "model")):
+    orders: list[Any] = [{"update": {"todos": []}}, {"goto": "model"}]
+    for order in orders:
         with pytest.raises(PermissionDeniedError):
-            run.runs.create(thread_id, "careful", command={name: value})
+            run.runs.create(thread_id, "careful", command=order)
     with pytest.raises(PermissionDeniedError):
         run.threads.update_state(thread_id, {"todos": []})
     with pytest.raises(PermissionDeniedError):
@@ -674,7 +676,8 @@ def test_strategies(client: SyncLangGraphClient) -> None:
     assert client.runs.get(thread_id, first)["status"] == "interrupted"
     assert client.runs.get(thread_id, second)["status"] == "interrupted"
     client.runs.cancel(thread_id, third, action="rollback")
-    kept = client.threads.get_state(thread_id)["values"]["messages"]
+    values: Any = client.threads.get_state(thread_id)["values"]
+    kept = values["messages"]
     assert [one["type"] for one in kept if one["type"] == "human"] == ["human"]
     last = begin("default", multitask_strategy="enqueue")
     client.runs.join(thread_id, last)

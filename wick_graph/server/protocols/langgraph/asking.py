@@ -22,7 +22,6 @@ from wick_graph.messages.validation import read_input
 from wick_graph.server import schemas
 from wick_graph.server.guard import RequestContext
 from wick_graph.server.protocols.langgraph import shapes
-from wick_graph.server.routes.runs import begin
 from wick_graph.service.options import Problem, log
 from wick_graph.service.runs import DetachedRun, RunRequest
 
@@ -120,9 +119,9 @@ def check(form: RunForm) -> None:
 
 def _check_config(config: Mapping[str, Any]) -> None:
     for name in config:
-        if name not in ("configurable", "recursion_limit", "tags", "metadata"):
+        if name not in (langgraph_config.CONFIGURABLE, "recursion_limit", "tags", "metadata"):
             raise Problem(400, f"config.{name[:80]}: not supported; leave it out")
-    configurable = config.get("configurable") or {}
+    configurable = config.get(langgraph_config.CONFIGURABLE) or {}
     if not isinstance(configurable, Mapping):
         raise Problem(400, "config.configurable: must be an object")
     for name in configurable:
@@ -155,7 +154,7 @@ async def answers(
     Raises:
         Problem: The answer fits no question, or the token does not allow it.
     """
-    config = at(thread_id)
+    config = shapes.at(thread_id)
     state = await agent.graph.aget_state(config)
     waiting = [*state.interrupts]
     calls = [one for one in waiting if shapes.is_approval(one.value)]
@@ -176,14 +175,6 @@ async def answers(
         raise Problem(409, "resume: no call waits for a decision")
     context.require("approve" if calls and made is not given else "run")
     return signed(made, context.caller.who) if holds_decision(made) else made
-
-
-def at(thread_id: str, checkpoint_id: str | None = None) -> Any:
-    """Return the config of a thread, or of one of its checkpoints."""
-    step = {} if checkpoint_id is None else {langgraph_config.CHECKPOINT_ID: checkpoint_id}
-    return langgraph_config.with_configurable(
-        None, **{langgraph_config.THREAD_ID: thread_id}, **step
-    )
 
 
 # --- From a client's input only the user's new turns are taken.
@@ -246,7 +237,7 @@ async def new_turns(
     last = max((i for i, (role, _, _) in enumerate(said) if not role), default=-1)
     known: set[str | None] = set()
     if thread_id is not None and any(key for _, _, key in said):
-        found = (await agent.graph.aget_state(at(thread_id))).values
+        found = (await agent.graph.aget_state(shapes.at(thread_id))).values
         messages = found.get("messages", ()) if isinstance(found, Mapping) else ()
         known = {one.id for one in messages if isinstance(one, BaseMessage)} - {None}
     new = [one for one in said[last + 1 :] if one[2] not in known]
@@ -258,6 +249,20 @@ async def new_turns(
 
 
 # --- Start a run.
+
+
+def agent_named(context: RequestContext, name: str) -> str:
+    """Return the agent of an assistant, which its id or the agent's own names.
+
+    Raises:
+        Problem: There is no such assistant.
+    """
+    if name in context.tenant.agents:
+        return name
+    for agent_id in context.tenant.agents:
+        if shapes.assistant_id(agent_id) == name:
+            return agent_id
+    raise Problem(404, "assistant not found")
 
 
 _lines: Final[defaultdict[tuple[str, str], asyncio.Lock]] = defaultdict(asyncio.Lock)
@@ -275,7 +280,7 @@ async def start(
     """
     check(form)
     resume = checked_resume(form.command, context)
-    agent = await context.agent(shapes.agent_named(context, form.assistant_id))
+    agent = await context.agent(agent_named(context, form.assistant_id))
     known = None if thread_id is None else await context.saver.threads.aget(thread_id)
     if thread_id is not None and known is None and form.if_not_exists != "create":
         raise Problem(404, "thread not found")
@@ -326,7 +331,7 @@ async def _begin(
         if any(ids):
             labels["ids"] = ids
         request = RunRequest(kind="message", messages=messages, labels=labels, **made)
-    run = await begin(context, request, thread_id if named else None)
+    run = await context.begin(request, thread_id if named else None)
     assert isinstance(run, DetachedRun)
     return run
 
@@ -340,7 +345,7 @@ async def _check_head(form: RunForm, agent: Agent, thread_id: str | None) -> Non
     named = form.checkpoint_id or (form.checkpoint or {}).get("checkpoint_id")
     if named is None:
         return
-    head = None if thread_id is None else await agent.graph.aget_state(at(thread_id))
+    head = None if thread_id is None else await agent.graph.aget_state(shapes.at(thread_id))
     known = None if head is None else shapes.place(head.config)
     if known is None or known["checkpoint_id"] != named:
         raise Problem(400, "checkpoint: a run begins at the last one; copy the thread to go back")

@@ -20,7 +20,7 @@ from langgraph.types import StateSnapshot
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ThreadNotFoundError
 from wick_graph.server.guard import RequestContext
-from wick_graph.server.protocols.langgraph.asking import at
+from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.store.server_rows import StreamRow
 
@@ -100,7 +100,7 @@ class _Steps:
         while self._ready:
             number, key = self._ready[0]
             state = self._next = self._next or await self._graph.aget_state(
-                at(self._row.thread_id, key)
+                shapes.at(self._row.thread_id, key)
             )
             if not (all or self._is_told(state)):
                 return
@@ -123,7 +123,7 @@ class _Steps:
         if not found:
             return
         if not self._read_to:  # what the run began with
-            first = await self._graph.aget_state(at(self._row.thread_id, found[-1][1]))
+            first = await self._graph.aget_state(shapes.at(self._row.thread_id, found[-1][1]))
             self._known = {message.id for message in messages_in(first)}
         self._read_to = found[0][0]
         self._ready.extend(step for step in reversed(found) if step[0] >= self._after)
@@ -222,3 +222,12 @@ def agent_name(row: StreamRow) -> str:
     """Return the id of a run's agent."""
     name: Any = row.asked["agent"]
     return str(name)
+
+
+async def waiting(agent: Agent, row: StreamRow, event: Wire) -> Any:
+    """Return the thread's state if the run ends with a question; else None."""
+    if event["data"].get("stopped_because") != "interrupted":
+        return None
+    found = await agent.graph.aget_state(shapes.at(row.thread_id))
+    ours = (found.metadata or {}).get("run_id") in (None, row.run_id)
+    return found if found.interrupts and ours else None

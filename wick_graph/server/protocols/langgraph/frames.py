@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from langgraph.types import StateSnapshot
 
+from wick_graph import langgraph_config
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.service.event_log import Wire
 from wick_graph.store.server_rows import StreamRow
@@ -277,8 +278,8 @@ class Frames:
         config, parent = kept["checkpoint"], kept["parent_checkpoint"]
         return {
             **kept,
-            "config": {"configurable": config},
-            "parent_config": None if parent is None else {"configurable": parent},
+            "config": {langgraph_config.CONFIGURABLE: config},
+            "parent_config": None if parent is None else {langgraph_config.CONFIGURABLE: parent},
         }
 
     def last(self, event: Wire, state: StateSnapshot | None) -> list[Frame]:

@@ -26,9 +26,9 @@ from wick_graph.server.protocols.langgraph.following import (
     agent_name,
     entries,
     runs_after,
+    waiting,
 )
 from wick_graph.server.protocols.langgraph.frames import BY_STEP, NODES, Reply, result_of, usage
-from wick_graph.server.protocols.langgraph.runs import waiting
 from wick_graph.server.sse import EventStream, named_frame
 from wick_graph.service.event_log import TERMINAL, Wire
 from wick_graph.service.options import Problem
@@ -192,8 +192,8 @@ class Projection:
         parent = shapes.place(state.parent_config)
         for task in before.tasks if before is not None else ():
             error = None if task.error is None else str(task.error)
-            ended: dict[str, Any] = {"id": task.id, "name": task.name, "error": error, "interrupts": []}
-            yield "tasks", (), {**ended, "result": shapes.plain(task.result)}
+            ended = {"id": task.id, "name": task.name, "error": error}
+            yield "tasks", (), {**ended, "interrupts": [], "result": shapes.plain(task.result)}
         ids = {"id": at.get("checkpoint_id")}
         if parent is not None:
             ids["parent_id"] = parent["checkpoint_id"]
@@ -450,7 +450,7 @@ async def _respond(context: RequestContext, thread_id: str, params: Mapping[str,
             raise Problem(400, "interrupt_id: name the question")
         resume[one["interrupt_id"]] = one.get("response")
     agent = await context.agent_of(thread_id)
-    state = await agent.graph.aget_state({"configurable": {"thread_id": thread_id}})
+    state = await agent.graph.aget_state(shapes.at(thread_id))
     known = {one["id"] for one in shapes.questions(thread_id, state.interrupts)}
     if unknown := {*resume} - known:
         raise Problem(400, f"interrupt_id: there is no question {min(unknown):.80}")

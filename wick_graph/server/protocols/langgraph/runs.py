@@ -17,7 +17,6 @@ from wick_graph.server.protocols.langgraph.asking import (
     BatchForm,
     Mode,
     RunForm,
-    at,
     modes_of,
     start,
 )
@@ -26,6 +25,7 @@ from wick_graph.server.protocols.langgraph.following import (
     agent_name,
     entries,
     runs_after,
+    waiting,
 )
 from wick_graph.server.protocols.langgraph.frames import Frames, error_of
 from wick_graph.server.sse import EventStream, named_frame
@@ -117,15 +117,6 @@ async def _pieces(
                 yield named_frame(str(entry.place) if is_last else None, name, data)
 
 
-async def waiting(agent: Agent, row: StreamRow, event: Wire) -> Any:
-    """Return the thread's state if the run ends with a question; else None."""
-    if event["data"].get("stopped_because") != "interrupted":
-        return None
-    found = await agent.graph.aget_state(at(row.thread_id))
-    ours = (found.metadata or {}).get("run_id") in (None, row.run_id)
-    return found if found.interrupts and ours else None
-
-
 def _headers(row: StreamRow, follow: str) -> dict[str, str]:
     """Name a run, and where to follow it; the paths are below the address of the API."""
     path = f"/threads/{row.thread_id}/runs/{row.run_id}"
@@ -170,7 +161,7 @@ async def result_of(context: RequestContext, row: StreamRow, *, cancel: bool = F
         if last["event"] == "error":
             yield _json({"__error__": error_of(last)})
             return
-        state = await agent.graph.aget_state(at(row.thread_id))
+        state = await agent.graph.aget_state(shapes.at(row.thread_id))
         made = shapes.values(state)
         if last["data"]["stopped_because"] == "interrupted":
             made["__interrupt__"] = shapes.questions(row.thread_id, state.interrupts)

@@ -14,7 +14,6 @@ from pydantic_core import to_jsonable_python
 from wick_graph import langgraph_config
 from wick_graph.engine.agent import Agent
 from wick_graph.hooks.approvals import KIND, shown_in
-from wick_graph.server.guard import RequestContext
 from wick_graph.service.options import Problem
 from wick_graph.store.server_rows import StreamRow
 from wick_graph.store.threads import ThreadInfo
@@ -76,20 +75,6 @@ def picked(made: Mapping[str, Any], select: Sequence[str] | None) -> dict[str, A
 def assistant_id(agent_id: str) -> str:
     """Return the id of an agent's assistant; it is the same on every server."""
     return str(uuid.uuid5(_NAMES, agent_id))
-
-
-def agent_named(context: RequestContext, name: str) -> str:
-    """Return the agent of an assistant, which its id or the agent's own names.
-
-    Raises:
-        Problem: There is no such assistant.
-    """
-    if name in context.tenant.agents:
-        return name
-    for agent_id in context.tenant.agents:
-        if assistant_id(agent_id) == name:
-            return agent_id
-    raise Problem(404, "assistant not found")
 
 
 def assistant(agent_id: str) -> dict[str, Any]:
@@ -179,6 +164,14 @@ def values(state: StateSnapshot) -> dict[str, Any]:
         return {"__root__": plain(found)}
     made: dict[str, Any] = plain({k: v for k, v in found.items() if k not in _HIDDEN})
     return made
+
+
+def at(thread_id: str, checkpoint_id: str | None = None) -> Any:
+    """Return the config of a thread, or of one of its checkpoints."""
+    step = {} if checkpoint_id is None else {langgraph_config.CHECKPOINT_ID: checkpoint_id}
+    return langgraph_config.with_configurable(
+        None, **{langgraph_config.THREAD_ID: thread_id}, **step
+    )
 
 
 def place(config: Any) -> dict[str, Any] | None:

@@ -9,12 +9,13 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
+from wick_graph import langgraph_config
 from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import ThreadBusyError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Admin, Reader, RequestContext, Runner
 from wick_graph.server.protocols.langgraph import shapes
-from wick_graph.server.protocols.langgraph.asking import at, must_rest
+from wick_graph.server.protocols.langgraph.asking import agent_named, must_rest
 from wick_graph.service.options import Problem
 from wick_graph.store import SqlStore
 from wick_graph.store.memories import fits
@@ -102,7 +103,7 @@ async def count_assistants(context: Reader, form: AssistantSearch) -> Any:
 @router.get("/assistants/{assistant_id}", response_model=dict[str, Any])
 async def show_assistant(context: Reader, assistant_id: AssistantName) -> Any:
     """Describe an assistant."""
-    return shapes.assistant(shapes.agent_named(context, assistant_id))
+    return shapes.assistant(agent_named(context, assistant_id))
 
 
 @router.get("/assistants/{assistant_id}/graph", response_model=dict[str, Any])
@@ -112,14 +113,14 @@ async def show_graph(
     xray: Annotated[str | None, Query(max_length=10, description="Sub-agents are threads.")] = None,
 ) -> Any:
     """Return the graph of an assistant."""
-    agent = await context.agent(shapes.agent_named(context, assistant_id))
+    agent = await context.agent(agent_named(context, assistant_id))
     return shapes.plain(agent.graph.get_graph().to_json())
 
 
 @router.get("/assistants/{assistant_id}/schemas", response_model=dict[str, Any])
 async def show_schemas(context: Reader, assistant_id: AssistantName) -> Any:
     """Return the JSON schemas of an assistant."""
-    return shapes.graph_schemas(await context.agent(shapes.agent_named(context, assistant_id)))
+    return shapes.graph_schemas(await context.agent(agent_named(context, assistant_id)))
 
 
 @router.get("/assistants/{assistant_id}/subgraphs", response_model=dict[str, Any])
@@ -127,7 +128,7 @@ async def show_subgraphs(
     context: Reader, assistant_id: AssistantName, recurse: bool = False
 ) -> Any:
     """Return no subgraphs: sub-agents are threads of their own."""
-    shapes.agent_named(context, assistant_id)
+    agent_named(context, assistant_id)
     return {}
 
 
@@ -139,14 +140,14 @@ async def show_subgraph(
     recurse: bool = False,
 ) -> Any:
     """Return no subgraphs: sub-agents are threads of their own."""
-    shapes.agent_named(context, assistant_id)
+    agent_named(context, assistant_id)
     return {}
 
 
 @router.post("/assistants/{assistant_id}/versions", response_model=list[dict[str, Any]])
 async def versions(context: Reader, assistant_id: AssistantName, form: AssistantSearch) -> Any:
     """List the one version of an assistant."""
-    return [shapes.assistant(shapes.agent_named(context, assistant_id))]
+    return [shapes.assistant(agent_named(context, assistant_id))]
 
 
 _FIXED: Final = "assistants are the agents of the configuration; no client changes them"
@@ -161,7 +162,7 @@ async def create_assistant(context: Admin, form: Json) -> Any:
 @router.patch("/assistants/{assistant_id}", response_model=dict[str, Any])
 async def change_assistant(context: Admin, assistant_id: AssistantName, form: Json) -> Any:
     """Refuse to change an assistant."""
-    shapes.agent_named(context, assistant_id)
+    agent_named(context, assistant_id)
     raise Problem(403, _FIXED)
 
 
@@ -170,14 +171,14 @@ async def delete_assistant(
     context: Admin, assistant_id: AssistantName, delete_threads: bool = False
 ) -> Response:
     """Refuse to delete an assistant."""
-    shapes.agent_named(context, assistant_id)
+    agent_named(context, assistant_id)
     raise Problem(403, _FIXED)
 
 
 @router.post("/assistants/{assistant_id}/latest", response_model=dict[str, Any])
 async def set_latest(context: Admin, assistant_id: AssistantName, form: Json) -> Any:
     """Refuse to choose a version."""
-    shapes.agent_named(context, assistant_id)
+    agent_named(context, assistant_id)
     raise Problem(403, _FIXED)
 
 
@@ -251,7 +252,7 @@ async def _described(
     state = None
     if whole and info.steps:
         agent = await context.agent_of(info.thread_id)
-        state = await agent.graph.aget_state(at(info.thread_id))
+        state = await agent.graph.aget_state(shapes.at(info.thread_id))
     return shapes.thread(info, await _metadata(context, info.thread_id), state)
 
 
@@ -432,7 +433,7 @@ async def _state(
     context: RequestContext, thread_id: str, checkpoint_id: str | None, select: Sequence[str] | None
 ) -> Any:
     agent = await context.agent_of(thread_id)
-    found = await agent.graph.aget_state(at(thread_id, checkpoint_id))
+    found = await agent.graph.aget_state(shapes.at(thread_id, checkpoint_id))
     if checkpoint_id is not None and found.created_at is None:
         raise Problem(404, "checkpoint not found")
     return JSONResponse(shapes.picked(shapes.snapshot(thread_id, found), select))
@@ -479,11 +480,13 @@ async def write_state(context: Admin, thread_id: schemas.ThreadIdPath, form: Sta
     named = form.checkpoint_id or (form.checkpoint.checkpoint_id if form.checkpoint else None)
     if form.as_node is not None and form.as_node not in agent.graph.nodes:
         raise Problem(400, f"as_node: there is no node {form.as_node!r:.80}")
-    found = await agent.graph.aget_state(at(thread_id, named))
+    found = await agent.graph.aget_state(shapes.at(thread_id, named))
     if named is not None and found.created_at is None:
         raise Problem(404, "checkpoint not found")
     try:
-        config = await agent.graph.aupdate_state(at(thread_id, named), form.values, form.as_node)
+        config = await agent.graph.aupdate_state(
+            shapes.at(thread_id, named), form.values, form.as_node
+        )
     except (TypeError, ValueError, KeyError) as error:
         raise Problem(400, f"values: {error}"[:500]) from None
     except Exception as error:
@@ -491,16 +494,16 @@ async def write_state(context: Admin, thread_id: schemas.ThreadIdPath, form: Sta
             raise
         raise Problem(400, f"values: {error}"[:500]) from None
     place = shapes.place(config)
-    return {"checkpoint": place, "configurable": place, **(place or {})}
+    return {"checkpoint": place, langgraph_config.CONFIGURABLE: place, **(place or {})}
 
 
 async def _history(context: RequestContext, thread_id: str, form: HistoryForm) -> Any:
     agent = await context.agent_of(thread_id)
     before = _before(form.before)
     found = agent.graph.aget_state_history(
-        at(thread_id, form.checkpoint.checkpoint_id if form.checkpoint else None),
+        shapes.at(thread_id, form.checkpoint.checkpoint_id if form.checkpoint else None),
         filter=form.metadata,
-        before=None if before is None else at(thread_id, before),
+        before=None if before is None else shapes.at(thread_id, before),
         limit=form.limit,
     )
     made = [shapes.snapshot(thread_id, step) async for step in found]
@@ -511,7 +514,7 @@ def _before(given: Any) -> str | None:
     if isinstance(given, PlaceForm):
         return given.checkpoint_id
     if isinstance(given, Mapping):
-        inner = given.get("configurable", given)
+        inner = given.get(langgraph_config.CONFIGURABLE, given)
         given = inner.get("checkpoint_id") if isinstance(inner, Mapping) else None
         if not isinstance(given, str):
             raise Problem(400, "before: name a checkpoint")
