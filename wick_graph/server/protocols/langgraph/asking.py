@@ -7,9 +7,9 @@ server's: those of a client have no effect.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
+from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict, Field
@@ -163,18 +163,22 @@ async def answers(
     made: Any = given
     if by_id:
         made = {key: value for key, value in given.items() if key in others}
-        if decided := [value for key, value in given.items() if key not in others]:
-            if len(decided) != 1:
+        if about := [value for key, value in given.items() if key not in others]:
+            if len(about) != 1:
                 raise Problem(400, "resume: the calls are one question; answer it once")
-            made |= shapes.decisions(decided[0], calls, thread_id)
+            made |= shapes.decisions(about[0], calls, thread_id)
     elif calls and not others:
         made = shapes.decisions(given, calls, thread_id)
     elif calls:
         raise Problem(400, "resume: several questions wait; give a mapping from their ids")
     elif isinstance(given, Mapping) and holds_decision(given):
         raise Problem(409, "resume: no call waits for a decision")
-    context.require("approve" if calls and made is not given else "run")
-    return signed(made, context.caller.who) if holds_decision(made) else made
+    decided = holds_decision(made)
+    if decided:
+        context.require("approve")
+    if not decided or {*made} & others:
+        context.require("run")
+    return signed(made, context.caller.who) if decided else made
 
 
 # --- From a client's input only the user's new turns are taken.
@@ -212,8 +216,11 @@ def _said(index: int, given: Any) -> tuple[str, Any, str | None]:
     if isinstance(given, list) and len(given) == 2:
         given = {"role": given[0], "content": given[1]}
     if isinstance(given, Mapping) and given.get("lc") == 1:
-        given = {"role": (given.get("id") or [""])[-1], **(given.get("kwargs") or {})}
-        given["role"] = given["role"].removesuffix("Chunk").removesuffix("Message").lower()
+        kind, fields = given.get("id"), given.get("kwargs")
+        if not isinstance(kind, list) or not kind or not isinstance(fields, Mapping):
+            raise Problem(400, f"input.messages[{index}]: give a message's type and content")
+        name = str(kind[-1]).removesuffix("Chunk").removesuffix("Message")
+        given = {"role": name.lower(), **fields}
     if not isinstance(given, Mapping):
         raise Problem(400, f"input.messages[{index}]: must be an object")
     role, key = given.get("role") or given.get("type"), given.get("id")
@@ -265,7 +272,7 @@ def agent_named(context: RequestContext, name: str) -> str:
     raise Problem(404, "assistant not found")
 
 
-_lines: Final[defaultdict[tuple[str, str], asyncio.Lock]] = defaultdict(asyncio.Lock)
+_lines: Final[WeakValueDictionary[tuple[str, str], asyncio.Lock]] = WeakValueDictionary()
 """By tenant and thread: runs that wait for their turn, in the order of their requests."""
 
 
@@ -288,15 +295,10 @@ async def start(
     strategy = form.multitask_strategy or "enqueue"
     if thread_id is None or strategy == "reject":
         return await _begin(context, form, agent, thread_id, resume, strategy, named)
-    key = (context.tenant.name, thread_id)
-    line = _lines[key]
-    try:
-        async with line:
-            await _make_room(context, thread_id, strategy)
-            return await _begin(context, form, agent, thread_id, resume, strategy, named)
-    finally:
-        if not line.locked():
-            _lines.pop(key, None)
+    line = _lines.setdefault((context.tenant.name, thread_id), asyncio.Lock())
+    async with line:
+        await _make_room(context, thread_id, strategy)
+        return await _begin(context, form, agent, thread_id, resume, strategy, named)
 
 
 async def _begin(

@@ -274,10 +274,12 @@ def decisions(given: Any, calls: Sequence[Any], thread_id: str) -> dict[str, Any
         raise Problem(
             400, f'resume: {len(calls)} calls wait; answer {{"decisions": […]}} with one for each'
         )
-    return {
-        one.id: {**_decision(i, made[i], one.value), "hash": shown_in(thread_id, one.value)["hash"]}
-        for i, one in enumerate(calls)
-    }
+    found = {}
+    for i, one in enumerate(calls):
+        known = shown_in(thread_id, one.value).get("hash")
+        bound = {} if known is None else {"hash": known}
+        found[one.id] = {**_decision(i, made[i], one.value), **bound}
+    return found
 
 
 def _decision(index: int, given: Any, asked: Mapping[str, Any]) -> dict[str, Any]:

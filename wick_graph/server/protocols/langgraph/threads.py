@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
@@ -43,6 +44,15 @@ Offset = Annotated[int, Field(ge=0, le=100_000)]
 Many = Annotated[int, Field(ge=1, le=1_000)]
 
 
+@contextmanager
+def _named(field: str) -> Iterator[None]:
+    """Refuse a filter that compares what cannot be compared."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise Problem(400, f"{field}: {error}"[:500]) from None
+
+
 class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -69,16 +79,14 @@ AssistantName = Annotated[
 
 
 def _assistants(context: RequestContext, form: AssistantSearch) -> list[dict[str, Any]]:
-    made = [shapes.assistant(agent_id) for agent_id in context.tenant.agents]
-    wanted = {"graph_id": form.graph_id}
-    asked = {key: value for key, value in wanted.items() if value is not None}
-    made = [
-        one
-        for one in made
-        if fits(one, asked)
-        and fits(one["metadata"], form.metadata)
-        and (form.name or "").lower() in one["name"].lower()
-    ]
+    with _named("metadata"):
+        made = [
+            one
+            for one in map(shapes.assistant, context.tenant.agents)
+            if form.graph_id in (None, one["graph_id"])
+            and fits(one["metadata"], form.metadata)
+            and (form.name or "").lower() in one["name"].lower()
+        ]
     if form.sort_by is not None:
         made.sort(key=lambda one: str(one[form.sort_by or ""]), reverse=form.sort_order == "desc")
     return made
@@ -291,8 +299,9 @@ async def _found(context: RequestContext, form: ThreadSearch) -> list[dict[str, 
     for info in infos:
         metadata = await _metadata(context, info.thread_id) if form.metadata else {}
         one = shapes.thread(info, metadata, None)
-        if form.status in (None, one["status"]) and fits(one["metadata"], form.metadata):
-            made.append(one)
+        with _named("metadata"):
+            if form.status in (None, one["status"]) and fits(one["metadata"], form.metadata):
+                made.append(one)
     by = form.sort_by or "updated_at"
     made.sort(key=lambda one: str(one[by]), reverse=form.sort_order != "asc")
     return made
@@ -423,7 +432,7 @@ class HistoryForm(_Form):
     """Which steps to list."""
 
     limit: Many = 10
-    before: str | PlaceForm | Json | None = None
+    before: str | Json | None = None
     metadata: Json | None = None
     checkpoint: PlaceForm | None = None
     select: Fields | None = None
@@ -511,8 +520,6 @@ async def _history(context: RequestContext, thread_id: str, form: HistoryForm) -
 
 
 def _before(given: Any) -> str | None:
-    if isinstance(given, PlaceForm):
-        return given.checkpoint_id
     if isinstance(given, Mapping):
         inner = given.get(langgraph_config.CONFIGURABLE, given)
         given = inner.get("checkpoint_id") if isinstance(inner, Mapping) else None
@@ -646,13 +653,14 @@ async def search_items(context: Reader, form: ItemSearch) -> Any:
     store = await _long_term(context)
     made: list[dict[str, Any]] = []
     wanted = form.offset + form.limit
-    found = await store.asearch(
-        tuple(form.namespace_prefix),
-        query=form.query,
-        filter=form.filter,
-        limit=wanted if form.namespace_prefix else wanted + _MOST,
-        refresh_ttl=form.refresh_ttl,
-    )
+    with _named("filter"):
+        found = await store.asearch(
+            tuple(form.namespace_prefix),
+            query=form.query,
+            filter=form.filter,
+            limit=wanted if form.namespace_prefix else wanted + _MOST,
+            refresh_ttl=form.refresh_ttl,
+        )
     made = [_item(one) for one in found if one.namespace[0] != _OWN]
     return {"items": made[form.offset : wanted]}
 
