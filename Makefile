@@ -11,7 +11,7 @@ export ASK
 # A module is compiled once, not in each process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-local-llm mutants bench bench-gate bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-local-llm mutants bench bench-gate bench-server kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -81,6 +81,11 @@ $(BIN)/.ci: $(BIN)/.run  # what .ci/run needs, in one go; uv takes a tenth of pi
 	@$(BIN)/uv pip install -q --python $(BIN)/python -r pyproject.toml --extra test --extra langgraph-tests \
 	  || $(BIN)/python -m pip install -qq -e '.[test,langgraph-tests]' -C editable_mode=compat
 	@touch $(BIN)/.test $(BIN)/.langgraph $@
+
+test-doors: $(BIN)/.test   ## JavaScript's clients against our doors; needs node and npm
+	@if ! command -v npm > /dev/null; then echo "test-doors is skipped: there is no node with npm"; exit 0; fi; \
+	  npm ci --prefix tests/doors --silent --no-audit --no-fund && \
+	  $(BIN)/python -m pytest tests/doors -m doors $(ARGS)
 
 test-local-llm: $(BIN)/.test  ## against a running server: WICK_TEST_BASE_URL, WICK_TEST_MODEL
 	@$(BIN)/python -m pytest -m local_llm -p no:randomly $(ARGS)

@@ -28,8 +28,13 @@ agents:
     backend: {type: local, workdir: ./files}
   careful: {model: 'scripted:demo', approvals: {calculate: true}}
 """
-ENDLESS = ("/agents/events", "/ui/api/v1/threads/{thread_id}/events")
-"""Streams without an end; `test_event_bus.py` and `test_page_api.py` read them."""
+ENDLESS = (
+    "/agents/events",
+    "/ui/api/v1/threads/{thread_id}/events",
+    "/langgraph/threads/{thread_id}/stream",
+    "/langgraph/threads/{thread_id}/stream/events",
+)
+"""Streams without an end; `test_event_bus.py`, `test_page_api.py`, `test_langgraph.py` read it."""
 KNOWN = 60
 """Things of each kind that are there to be found: each is taken away, or answered, once."""
 

@@ -25,6 +25,9 @@ from wick_graph.errors import WickError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Guard, Traced, needed_by
 from wick_graph.server.protocols import openai
+from wick_graph.server.protocols.langgraph import protocol as langgraph_protocol
+from wick_graph.server.protocols.langgraph import runs as langgraph_runs
+from wick_graph.server.protocols.langgraph import threads as langgraph_threads
 from wick_graph.server.recordings import Recordings
 from wick_graph.server.routes import agents, operations, page, runs, threads
 from wick_graph.server.routes.agents import file_router, tool_router
@@ -45,6 +48,9 @@ ROUTES: Final = (
     runs.run_router,
     threads.router,
     openai.router,
+    langgraph_runs.router,
+    langgraph_threads.router,
+    langgraph_protocol.router,
     page.router,
 )
 
@@ -70,10 +76,12 @@ _REF: Final = "#/components/schemas/{model}"
 _CORS: Final[dict[str, Any]] = {
     "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
     "allow_headers": [
-        *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "X-Thread-Id")
+        *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "X-Thread-Id"),
+        "X-Api-Key",
     ],
     "expose_headers": [
         "Content-Location",
+        "Location",
         "Retry-After",
         "X-Request-Id",
         "X-Run-Id",
@@ -102,6 +110,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.sign_ins = sign_ins = SignIns()
+    app.state.langgraph_seen = langgraph_protocol.Seen()
     app.state.recordings = Recordings(DebugSession.open)
     for router in (*ROUTES, page.file_router):  # its files are no operations
         app.include_router(router)

@@ -23,6 +23,7 @@ from starlette.types import Scope as AsgiScope
 
 from wick_graph.config import LimitsConfig
 from wick_graph.engine.agent import Agent
+from wick_graph.engine.result import new_thread_id
 from wick_graph.messages.content import json_parts
 from wick_graph.server.sign_in import LINK, SignIns
 from wick_graph.service.options import (
@@ -34,10 +35,10 @@ from wick_graph.service.options import (
     log,
     problem_of,
 )
-from wick_graph.service.runs import RunRequest
+from wick_graph.service.runs import DetachedRun, RunRequest, wait_for_start
 from wick_graph.service.service import Service, Tenant
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import ServerRuns, TokenScope, includes
+from wick_graph.store.server_rows import ServerRuns, StreamRow, TokenScope, includes
 from wick_graph.store.threads import ThreadInfo
 from wick_graph.tracing import recording
 from wick_graph.tracing.otel import RequestTracer
@@ -267,7 +268,7 @@ _HEAD: Final = 65_536
 _LARGE: Final = 16_384
 """Size in bytes from which bodies are checked one at a time."""
 
-_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 _SECURITY: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -414,6 +415,8 @@ class Guard:
             return Caller(LOCAL, "admin")
         if is_page and not given:
             return await self._signed_in(headers)
+        if not given and not is_page:  # as LangGraph's clients send it
+            given = [f"Bearer {key}" for key in headers.getlist("x-api-key")]
         token = given[0].removeprefix("Bearer ") if len(given) == 1 else ""
         if token.startswith(LINK) and scope["path"] == SIGN_IN and scope["method"] == "POST":
             _check_page(headers, scope)  # a refused request does not use the link up
@@ -662,6 +665,24 @@ class RequestContext:
             return request  # the agent refuses one
         made = schema.with_subject(agent.name, given, self.caller.token or LOCAL)
         return replace(request, context=made)
+
+    async def begin(
+        self, request: RunRequest, thread_id: str | None, key: str | None = None
+    ) -> DetachedRun | StreamRow:
+        """Start a run for the caller, in a new thread unless the caller names one.
+
+        Raises:
+            Problem: The server accepts no more runs.
+            ThreadBusyError: The thread has a running run.
+        """
+        self.service.check_capacity()
+        agent, where = await self.agent(request.agent_id), thread_id or new_thread_id()
+        request = await self.with_context(agent, request, thread_id)
+        named = thread_id is not None
+        run = await self.tenant.runs.start(agent, request, where, key, named=named)
+        if isinstance(run, DetachedRun):
+            await wait_for_start(run)
+        return run
 
     async def thread(self, thread_id: str) -> ThreadInfo:
         """Return a thread.

@@ -27,9 +27,14 @@ Pieces = AsyncIterator[bytes | None]
 
 def frame(number: int | None, event: Mapping[str, Any]) -> bytes:
     """Encode an event; its data is one line of ASCII, so no text can break out of it."""
-    head = "" if number is None else f"id: {number}\n"
-    data = json.dumps(event, separators=(",", ":"), ensure_ascii=True, default=str)
-    return f"{head}event: {event['event']}\ndata: {data}\n\n".encode("ascii")
+    return named_frame(None if number is None else str(number), event["event"], event)
+
+
+def named_frame(place: str | None, name: str, value: Any) -> bytes:
+    """Encode any data as the event of a name, as `frame` does."""
+    head = "" if place is None else f"id: {place}\n"
+    data = json.dumps(value, separators=(",", ":"), ensure_ascii=True, default=str)
+    return f"{head}event: {name}\ndata: {data}\n\n".encode("ascii")
 
 
 class EventStream(Response):
@@ -46,6 +51,7 @@ class EventStream(Response):
     """
 
     media_type = "text/event-stream"
+    ping_piece = PING
 
     def __init__(
         self,
@@ -64,7 +70,7 @@ class EventStream(Response):
         """Answer one request."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        wire = _Wire(send, self._timeout)
+        wire = _Wire(send, self._timeout, self.ping_piece)
         work = asyncio.create_task(self._send_all(wire))
         gone = asyncio.create_task(_disconnected(receive))
         pings = asyncio.create_task(wire.ping(self._ping))
@@ -92,8 +98,8 @@ class EventStream(Response):
 class _Wire:
     """Sends the pieces that are available together, and pings while it waits after a None."""
 
-    def __init__(self, send: Send, timeout: float) -> None:
-        self._send, self._timeout = send, timeout
+    def __init__(self, send: Send, timeout: float, ping: bytes) -> None:
+        self._send, self._timeout, self._ping = send, timeout, ping
         self._free = asyncio.Lock()
         self._waits = False
         """Whether the next piece may take long."""
@@ -130,7 +136,7 @@ class _Wire:
             await asyncio.sleep(max(self._sent + every - now(), every / 10))
             if self._waits and now() >= self._sent + every:
                 try:
-                    await self.put(PING)
+                    await self.put(self._ping)
                 except (TimeoutError, OSError):
                     return
 

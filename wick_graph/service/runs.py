@@ -21,6 +21,8 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from langchain_core.messages import HumanMessage
+
 from wick_graph.core.bridge import ASYNC_BRIDGE
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
@@ -166,12 +168,16 @@ class RunRequest:
     """Resume even if the thread is poisoned. Not kept for a recovery after a crash."""
     output_schema: dict[str, Any] | None = None
     """The JSON schema of the output for this run, in place of the agent's own."""
+    labels: Mapping[str, Any] | None = None
+    """What a door keeps with the run for its clients; `ids` are those of the messages."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as data."""
         made: dict[str, Any] = {"agent": self.agent_id, "kind": self.kind}
         if self.output_schema is not None:
             made["output_schema"] = self.output_schema
+        if self.labels:
+            made["labels"] = dict(self.labels)
         if self.context is not None:
             made["context"] = self.context
         if self.kind == "message":
@@ -190,6 +196,7 @@ class RunRequest:
             answer=data.get("answer", _NOTHING),
             output_schema=data.get("output_schema"),
             context=data.get("context"),
+            labels=data.get("labels"),
         )
 
     def begin(self, agent: Agent, row: StreamRow) -> AsyncIterator[Event]:
@@ -200,9 +207,18 @@ class RunRequest:
             "context": self.context,
         }
         if self.kind == "message":
-            return agent.astream(self.messages, thread_id=row.thread_id, **more)
+            ids = (self.labels or {}).get("ids") or [None] * len(self.messages)
+            messages = [*map(_with_id, self.messages, ids)]
+            return agent.astream(messages, thread_id=row.thread_id, **more)
         given = () if self.answer is _NOTHING else (self.answer,)
         return agent.astream_resume(row.thread_id, *given, force=self.force, **more)
+
+
+def _with_id(message: dict[str, Any], key: str | None) -> Any:
+    """Return a user's message with the id that its client gave it."""
+    if key is None or message["role"] != "user":
+        return message
+    return HumanMessage(message["content"], id=key)
 
 
 def with_schema(agent: Agent, schema: Mapping[str, Any] | None) -> Agent:

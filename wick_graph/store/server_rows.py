@@ -316,6 +316,27 @@ class ServerRuns:
             **by,
         )
 
+    def make_thread(
+        self, thread_id: str, agent: str | None, ttl: str | float | None, most_threads: int
+    ) -> bool | None:
+        """Make a thread without a run; False if it is there, None if its tenant has the most."""
+        core, key = self._core, text_bytes(thread_id)
+        with core.writing(thread_id) as db:
+            if core.thread(db, thread_id) is not None:
+                return False
+            if self._is_full(db, thread_id, most_threads):
+                return None
+            number = core.new_thread(db, thread_id, "idle", core.ttl_rules.chosen(ttl, thread_id))[
+                0
+            ]
+            if agent is not None:
+                mine = (threads.c.tenant == core.tenant, threads.c.id == number)
+                named = update(threads).where(*mine, threads.c.thread == key)
+                db.execute(
+                    *compiled(named.values(**checked(threads, {"agent": text_bytes(agent)})))
+                )
+        return True
+
     def claim(self, row: StreamRow) -> bool:
         """Claim an unfinished run that no server executes; False if it has ended.
 

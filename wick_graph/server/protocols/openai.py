@@ -15,7 +15,7 @@ from wick_graph.errors import did_you_mean
 from wick_graph.messages.validation import read_history
 from wick_graph.server import schemas
 from wick_graph.server.guard import Reader, RequestContext, Runner
-from wick_graph.server.routes.runs import SUSPENDED, begin, finished, streamed
+from wick_graph.server.routes.runs import SUSPENDED, finished, streamed
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import events_after
 from wick_graph.service.options import Problem, openai_error
@@ -406,7 +406,7 @@ async def complete(
     request = RunRequest(
         agent_id=form.model, kind="message", messages=messages, output_schema=schema
     )
-    run = await begin(context, request, thread_id)
+    run = await context.begin(request, thread_id)
     assert isinstance(run, DetachedRun)
     headers = {"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id}
     if form.stream:

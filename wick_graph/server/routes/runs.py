@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Path, Response
 
 from wick_graph import langgraph_config
-from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import MessageError
 from wick_graph.hooks.approvals import KIND, holds_decision, shown_in, signed
 from wick_graph.messages.validation import read_input
@@ -20,7 +19,7 @@ from wick_graph.server.schemas import run_answer, stream_answer
 from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.event_log import Wire, events_after
 from wick_graph.service.options import OnDisconnect, Problem, problem_of
-from wick_graph.service.runs import DetachedRun, RunRequest, wait_for_start, with_schema
+from wick_graph.service.runs import DetachedRun, RunRequest, with_schema
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
 # --- Start, follow, cancel and resume runs.
@@ -128,25 +127,6 @@ async def cancel(context: Runner, run_id: schemas.RunIdPath) -> Any:
     if row.status == RUNNING:
         await context.tenant.runs.cancel(row.thread_id, run_id)
     return stream_answer(await _row(context, run_id))
-
-
-async def begin(
-    context: RequestContext, request: RunRequest, thread_id: str | None, key: str | None = None
-) -> DetachedRun | StreamRow:
-    """Start a run for a caller, in a new thread unless the caller names one.
-
-    Raises:
-        Problem: The server accepts no more runs.
-        ThreadBusyError: The thread has a running run.
-    """
-    context.service.check_capacity()
-    agent, where = await context.agent(request.agent_id), thread_id or new_thread_id()
-    request = await context.with_context(agent, request, thread_id)
-    named = thread_id is not None
-    run = await context.tenant.runs.start(agent, request, where, key, named=named)
-    if isinstance(run, DetachedRun):
-        await wait_for_start(run)
-    return run
 
 
 async def request_from(
@@ -260,7 +240,7 @@ async def _invoke(
     context: RequestContext, agent_id: str | None, form: schemas.RunForm, key: str | None
 ) -> Any:
     request = await request_from(context, agent_id, form)
-    return await finished(context, await begin(context, request, form.thread_id, key))
+    return await finished(context, await context.begin(request, form.thread_id, key))
 
 
 async def _stream(
@@ -274,7 +254,7 @@ async def _stream(
     how = form.on_disconnect or context.options.on_disconnect
     if last is not None and form.thread_id is not None:
         return await _again(context, request, form.thread_id, last, how)
-    run = await begin(context, request, form.thread_id, key)
+    run = await context.begin(request, form.thread_id, key)
     return await follow(context, run.row if isinstance(run, DetachedRun) else run, None, how)
 
 
@@ -309,7 +289,7 @@ async def _resume(
     schema = rows[0].asked.get("output_schema") if rows else None
     given |= {"force": form.force, "context": form.context, "output_schema": schema}
     request = RunRequest(agent_id=agent.name, kind="resume", **given)
-    run = await begin(context, request, form.thread_id, key)
+    run = await context.begin(request, form.thread_id, key)
     if form.stream:
         how = form.on_disconnect or context.options.on_disconnect
         return await follow(context, run.row if isinstance(run, DetachedRun) else run, None, how)
@@ -395,7 +375,7 @@ async def respond(
     agent = await context.agent_of(asked["thread_id"])
     await context.check_waiting_agent(asked["thread_id"], agent)
     request = RunRequest(agent_id=agent.name, kind="resume", answer={asked["interrupt_id"]: answer})
-    run = await begin(context, request, asked["thread_id"])
+    run = await context.begin(request, asked["thread_id"])
     result = await finished(context, run)
     return {"id": request_id, "status": form.status, "run": result}
 

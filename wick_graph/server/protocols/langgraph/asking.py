@@ -1,0 +1,383 @@
+"""Requests for runs in LangGraph's form: checked, and turned into ours.
+
+What a client may not say is refused by its name. Addresses and keys that begin with `__` are the
+server's: those of a client have no effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+from weakref import WeakValueDictionary
+
+from langchain_core.messages import BaseMessage
+from pydantic import BaseModel, ConfigDict, Field
+
+from wick_graph import langgraph_config
+from wick_graph.engine.agent import Agent
+from wick_graph.errors import ThreadBusyError
+from wick_graph.hooks.approvals import holds_decision, signed
+from wick_graph.messages.validation import read_input
+from wick_graph.server import schemas
+from wick_graph.server.guard import RequestContext
+from wick_graph.server.protocols.langgraph import shapes
+from wick_graph.service.options import Problem, log
+from wick_graph.service.runs import DetachedRun, RunRequest
+
+Strategy = Literal["reject", "enqueue", "interrupt", "rollback"]
+
+Mode = Literal[
+    "values",
+    "updates",
+    "messages",
+    "messages-tuple",
+    "custom",
+    "tasks",
+    "checkpoints",
+    "debug",
+    "events",
+]
+
+Modes = Mode | Annotated[list[Mode], Field(max_length=16)]
+
+Json = dict[str, Any]
+
+
+class RunForm(BaseModel):
+    """A request for a run."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    assistant_id: Annotated[str, Field(min_length=1, max_length=200)]
+    input: Any = None
+    command: Json | None = None
+    stream_mode: Modes = "values"
+    stream_subgraphs: bool = False
+    stream_resumable: bool | None = None
+    config: Json | None = None
+    context: Json | None = None
+    metadata: Json | None = None
+    multitask_strategy: Strategy | None = None
+    if_not_exists: Literal["create", "reject"] | None = None
+    on_disconnect: Literal["cancel", "continue"] | None = None
+    on_completion: Literal["keep", "delete"] | None = None
+    durability: Literal["sync", "async", "exit"] | None = None
+    checkpoint: Json | None = None
+    checkpoint_id: str | None = None
+    checkpoint_during: bool | None = None
+    interrupt_before: Any = None
+    interrupt_after: Any = None
+    webhook: str | None = None
+    feedback_keys: list[str] | None = None
+    after_seconds: float | None = None
+    strict_resume: bool | None = None
+    langsmith_tracer: Json | None = None
+
+
+class BatchForm(RunForm):
+    """A request for a run among others."""
+
+    thread_id: schemas.ThreadIdText | None = None
+
+
+_UNSUPPORTED: Final[Mapping[str, str]] = {
+    "interrupt_before": "approvals are the agent's own",
+    "interrupt_after": "approvals are the agent's own",
+    "webhook": "follow the run instead",
+    "feedback_keys": "leave it out",
+    "after_seconds": "start the run when it is due",
+    "strict_resume": "leave it out",
+    "langsmith_tracer": "leave it out",
+}
+
+_SERVERS_OWN: Final = frozenset(
+    {
+        *("thread_id", "run_id", "assistant_id", "graph_id", "checkpoint_id", "checkpoint_ns"),
+        *("checkpoint_map", "user_id", "langgraph_request_id"),
+    }
+)
+"""Keys of a config that the server alone sets."""
+
+
+def check(form: RunForm) -> None:
+    """Refuse what the server does not do.
+
+    Raises:
+        Problem: It names the field.
+    """
+    for name, remedy in _UNSUPPORTED.items():
+        if getattr(form, name) not in (None, False, [], {}):
+            raise Problem(400, f"{name}: not supported; {remedy}")
+    if form.durability not in (None, "sync"):
+        raise Problem(400, "durability: every step is stored when it ends; leave it out, or sync")
+    if form.checkpoint_during is False:
+        raise Problem(400, "checkpoint_during: every step is stored when it ends; leave it out")
+    if form.on_completion == "delete":
+        raise Problem(400, "on_completion: a thread stays until its TTL; leave it out, or keep")
+    _check_config(form.config or {})
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    for name in config:
+        if name not in (langgraph_config.CONFIGURABLE, "recursion_limit", "tags", "metadata"):
+            raise Problem(400, f"config.{name[:80]}: not supported; leave it out")
+    configurable = config.get(langgraph_config.CONFIGURABLE) or {}
+    if not isinstance(configurable, Mapping):
+        raise Problem(400, "config.configurable: must be an object")
+    for name in configurable:
+        if name not in _SERVERS_OWN and not name.startswith(("__", "langgraph_")):
+            raise Problem(400, f"config.configurable.{name[:80]}: not supported; use context")
+
+
+def checked_resume(given: Mapping[str, Any] | None, context: RequestContext) -> Any:
+    """Return the command's answer, or None; `update` and `goto` are for administrators.
+
+    Raises:
+        Problem: The command asks for more.
+    """
+    if given is None:
+        return None
+    for name, value in given.items():
+        if name in ("update", "goto") and value not in (None, [], {}, ()):
+            context.require("admin")
+            raise Problem(400, f"command.{name}: not supported; write the state (POST …/state)")
+        if name not in ("resume", "update", "goto", "graph"):
+            raise Problem(400, f"command.{name[:80]}: not supported; leave it out")
+    return given.get("resume")
+
+
+async def answers(
+    context: RequestContext, agent: Agent, thread_id: str, given: Any
+) -> dict[str, Any] | Any:
+    """Return a client's answer in our form: decisions with the hashes of the calls that wait.
+
+    Raises:
+        Problem: The answer fits no question, or the token does not allow it.
+    """
+    config = shapes.at(thread_id)
+    state = await agent.graph.aget_state(config)
+    waiting = [*state.interrupts]
+    calls = [one for one in waiting if shapes.is_approval(one.value)]
+    others = {one.id for one in waiting} - {one.id for one in calls}
+    by_id = isinstance(given, Mapping) and bool(given) and {*given} <= {one.id for one in waiting}
+    made: Any = given
+    if by_id:
+        made = {key: value for key, value in given.items() if key in others}
+        if about := [value for key, value in given.items() if key not in others]:
+            if len(about) != 1:
+                raise Problem(400, "resume: the calls are one question; answer it once")
+            made |= shapes.decisions(about[0], calls, thread_id)
+    elif calls and not others:
+        made = shapes.decisions(given, calls, thread_id)
+    elif calls:
+        raise Problem(400, "resume: several questions wait; give a mapping from their ids")
+    elif isinstance(given, Mapping) and holds_decision(given):
+        raise Problem(409, "resume: no call waits for a decision")
+    decided = holds_decision(made)
+    if decided:
+        context.require("approve")
+    if not decided or {*made} & others:
+        context.require("run")
+    return signed(made, context.caller.who) if decided else made
+
+
+# --- From a client's input only the user's new turns are taken.
+
+
+def _listed(given: Any, agent: Agent) -> list[Any]:
+    if isinstance(given, Mapping):
+        for name in given:
+            if name != "messages" and name in agent.graph.channels:
+                raise Problem(400, f"input.{name}: only messages are taken; leave it out")
+            if name != "messages":
+                log.warning("input.%.80s is no channel of %s; it is dropped", name, agent.name)
+        given = given.get("messages")
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, Mapping):
+        return [given]
+    if not isinstance(given, list):
+        raise Problem(400, "input.messages: give the user's new message")
+    return given
+
+
+_SAYS: Final[Mapping[str, str]] = {
+    "user": "user",
+    "human": "user",
+    "system": "system",
+    "developer": "system",
+}
+
+
+def _said(index: int, given: Any) -> tuple[str, Any, str | None]:
+    """Return the role, content and id of a message; its role is empty if no user sent it."""
+    if isinstance(given, str):
+        return "user", given, None
+    if isinstance(given, list) and len(given) == 2:
+        given = {"role": given[0], "content": given[1]}
+    if isinstance(given, Mapping) and given.get("lc") == 1:
+        kind, fields = given.get("id"), given.get("kwargs")
+        if not isinstance(kind, list) or not kind or not isinstance(fields, Mapping):
+            raise Problem(400, f"input.messages[{index}]: give a message's type and content")
+        name = str(kind[-1]).removesuffix("Chunk").removesuffix("Message")
+        given = {"role": name.lower(), **fields}
+    if not isinstance(given, Mapping):
+        raise Problem(400, f"input.messages[{index}]: must be an object")
+    role, key = given.get("role") or given.get("type"), given.get("id")
+    if not isinstance(role, str) or (key is not None and not isinstance(key, str)):
+        raise Problem(400, f"input.messages[{index}]: give its type and content as texts")
+    return _SAYS.get(role, ""), given.get("content"), key or None
+
+
+async def new_turns(
+    context: RequestContext, agent: Agent, thread_id: str | None, given: Any
+) -> tuple[list[dict[str, Any]], list[str | None]]:
+    """Return what the user says after the last answer, and the ids of these messages.
+
+    A message whose id the thread knows is not new: it would replace the one that is there.
+
+    Raises:
+        MessageError: A message is refused.
+        Problem: There is no new message of the user.
+    """
+    said = [_said(i, message) for i, message in enumerate(_listed(given, agent))]
+    last = max((i for i, (role, _, _) in enumerate(said) if not role), default=-1)
+    known: set[str | None] = set()
+    if thread_id is not None and any(key for _, _, key in said):
+        found = (await agent.graph.aget_state(shapes.at(thread_id))).values
+        messages = found.get("messages", ()) if isinstance(found, Mapping) else ()
+        known = {one.id for one in messages if isinstance(one, BaseMessage)} - {None}
+    new = [one for one in said[last + 1 :] if one[2] not in known]
+    made = [{"role": role, "content": content} for role, content, _ in new]
+    if not any(one["role"] == "user" for one in made):
+        raise Problem(400, "input.messages: there is no new message of the user")
+    read_input(made, allow_system=agent.allow_client_system)
+    return made, [key for _, _, key in new]
+
+
+# --- Start a run.
+
+
+def agent_named(context: RequestContext, name: str) -> str:
+    """Return the agent of an assistant, which its id or the agent's own names.
+
+    Raises:
+        Problem: There is no such assistant.
+    """
+    if name in context.tenant.agents:
+        return name
+    for agent_id in context.tenant.agents:
+        if shapes.assistant_id(agent_id) == name:
+            return agent_id
+    raise Problem(404, "assistant not found")
+
+
+_lines: Final[WeakValueDictionary[tuple[str, str], asyncio.Lock]] = WeakValueDictionary()
+"""By tenant and thread: runs that wait for their turn, in the order of their requests."""
+
+
+async def start(
+    context: RequestContext, form: RunForm, thread_id: str | None, *, named: bool = True
+) -> DetachedRun:
+    """Start a run as its strategy says.
+
+    Raises:
+        Problem: The request is refused.
+        ThreadBusyError: The strategy is `reject`, and a run goes on in the thread.
+    """
+    check(form)
+    resume = checked_resume(form.command, context)
+    agent = await context.agent(agent_named(context, form.assistant_id))
+    known = None if thread_id is None else await context.saver.threads.aget(thread_id)
+    if thread_id is not None and known is None and form.if_not_exists != "create":
+        raise Problem(404, "thread not found")
+    await _check_head(form, agent, thread_id)
+    strategy = form.multitask_strategy or "enqueue"
+    if thread_id is None or strategy == "reject":
+        return await _begin(context, form, agent, thread_id, resume, strategy, named)
+    line = _lines.setdefault((context.tenant.name, thread_id), asyncio.Lock())
+    async with line:
+        await _make_room(context, thread_id, strategy)
+        return await _begin(context, form, agent, thread_id, resume, strategy, named)
+
+
+async def _begin(
+    context: RequestContext,
+    form: RunForm,
+    agent: Agent,
+    thread_id: str | None,
+    resume: Any,
+    strategy: str,
+    named: bool,
+) -> DetachedRun:
+    labels: dict[str, Any] = {"multitask_strategy": strategy}
+    if form.metadata:
+        labels["metadata"] = form.metadata
+    if form.stream_mode != "values":
+        labels["stream_mode"] = sorted(modes_of(form.stream_mode))
+    if form.stream_subgraphs:
+        labels["stream_subgraphs"] = True
+    made: dict[str, Any] = {"agent_id": agent.name, "context": form.context}
+    if resume is not None or form.input is None:
+        if thread_id is None:
+            raise Problem(400, "input: a new thread needs a message")
+        await context.check_waiting_agent(thread_id, agent)
+        if resume is not None:
+            made["answer"] = await answers(context, agent, thread_id, resume)
+        else:
+            context.require("run")
+        request = RunRequest(kind="resume", labels=labels, **made)
+    else:
+        context.require("run")
+        messages, ids = await new_turns(context, agent, thread_id, form.input)
+        if any(ids):
+            labels["ids"] = ids
+        request = RunRequest(kind="message", messages=messages, labels=labels, **made)
+    run = await context.begin(request, thread_id if named else None)
+    assert isinstance(run, DetachedRun)
+    return run
+
+
+async def _check_head(form: RunForm, agent: Agent, thread_id: str | None) -> None:
+    """Refuse to begin at an earlier checkpoint than the thread's last.
+
+    Raises:
+        Problem: The checkpoint is not the last.
+    """
+    named = form.checkpoint_id or (form.checkpoint or {}).get("checkpoint_id")
+    if named is None:
+        return
+    head = None if thread_id is None else await agent.graph.aget_state(shapes.at(thread_id))
+    known = None if head is None else shapes.place(head.config)
+    if known is None or known["checkpoint_id"] != named:
+        raise Problem(400, "checkpoint: a run begins at the last one; copy the thread to go back")
+
+
+async def _make_room(context: RequestContext, thread_id: str, strategy: str) -> None:
+    """Wait for the thread's run, or end it; `rollback` removes what it has written."""
+    runs = context.tenant.runs
+    if strategy == "enqueue":
+        while (live := runs.live.get(thread_id)) is not None and live.task is not None:
+            await asyncio.wait([live.task])
+            await asyncio.sleep(0)
+        return
+    busy = thread_id in runs.live or await context.saver.leases.aepoch(thread_id) is not None
+    await runs.cancel(thread_id)
+    if strategy == "rollback" and busy:
+        await context.saver.threads.awithdraw(thread_id)
+
+
+async def must_rest(context: RequestContext, thread_id: str) -> None:
+    """Refuse to change a thread while it has a run.
+
+    Raises:
+        ThreadBusyError: It has one.
+    """
+    live = thread_id in context.tenant.runs.live
+    if live or await context.saver.leases.aepoch(thread_id) is not None:
+        raise ThreadBusyError("thread is busy")
+
+
+def modes_of(given: str | Sequence[str]) -> frozenset[str]:
+    """Return the modes of a stream."""
+    return frozenset([given] if isinstance(given, str) else given)
