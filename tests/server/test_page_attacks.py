@@ -105,8 +105,14 @@ def routes(served: Served) -> list[tuple[str, str]]:
 
 
 def filled(path: str, thread: str) -> str:
-    values = {"thread_id": thread, "seq": "1", "name": "0" * 64, "session": "0" * 16, "number": "1"}
-    asked = {"/move": "?verb=step", "/why": "?path=messages", "/search": "?q=x"}
+    values = {"thread_id": thread, "seq": "1", "name": "0" * 64, "session": "0" * 16}
+    values |= {"trace_id": "00000000-0000-0000-0000-000000000000", "row": "1"}
+    asked = {
+        "/move": "?verb=step",
+        "/why": "?path=messages",
+        "/search": "?q=x",
+        "/compare": "?run=1&theirs=1",
+    }
     more = next(
         (v for k, v in asked.items() if path.endswith(f"{{seq}}{k}") or path.endswith(k)), ""
     )
@@ -225,7 +231,7 @@ def test_another_tenant_finds_nothing_on_any_route(
     assert made.status_code == 201, made.text
     session = made.json()["session"]
     bert = Browser(served, token(served, "bert", "admin"))
-    bodies = {"/move": '{"verb": "step"}', "/breakpoints": '{"spec": "break model"}'}
+    bodies = {"{session}": '{"line": "step"}'}
     tried = 0
     for method, path in routes:
         if "{" not in path:
@@ -254,9 +260,14 @@ def test_a_token_that_reads_opens_no_session_and_reads_all(
             if "/sessions" in path:
                 assert got.status_code == 403, (method, path)
                 assert "this needs debug" in got.json()["error"]
+            elif "/gateway" in path:
+                assert got.status_code == 403, (method, path)
+                assert "this needs admin" in got.json()["error"]
             else:
                 assert method == "GET"
-                assert got.status_code == 200 or path.endswith(("{name}", "/writes")), got.text
+                assert got.status_code == 200 or path.endswith(
+                    ("{name}", "/writes", "{trace_id}")
+                ), got.text
         reads.http.close()
 
 

@@ -171,6 +171,8 @@ class LiveRun:
         """The function of `on_stop`, and whether it is async."""
         self._unseen_end = False
         """Whether a run that others started has ended since the last wait."""
+        self.note = ""
+        """Why the session let its run go, for the record; empty if that is no news."""
         self._cursor = cursor
         self._lock = lock
         self._outputs = outputs
@@ -738,12 +740,13 @@ class LiveRun:
         with self._lock:
             return self._await_end(joined, timeout)
 
-    def detach(self, how: How, timeout: float | None = None) -> Stop | None:
+    def detach(self, how: How, timeout: float | None = None, note: str = "") -> Stop | None:
         """Leave the run; see `DebugSession.detach`."""
         if how == "abort":
             return self.abort("stopped in the debugger", timeout)
         with self._lock:
             joined = self._going("left")
+            self.note = note
             if how == "continue":
                 self._go_on(None, "alone")
                 return None

@@ -44,10 +44,16 @@ _SECRET_NAME: Final = re.compile(
 )
 """Names of environment variables and text fields with secret values."""
 
+
 _MAYBE_NAMED: Final = re.compile(r"(?i)passw|passph|secret|key|token|authori|credential")
 
 _LOOSE: Final = frozenset({"password", "password in a URL"})
 """Kinds that also occur in prose; field names find them more reliably."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a text under a name is a secret."""
+    return _SECRET_NAME.fullmatch(name) is not None
 
 
 def known_secrets(model: Any = None, env: Mapping[str, str] | None = None) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import inspect
 from collections import deque
@@ -89,6 +90,7 @@ def create_app(service: Service) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with service.running():
             yield
+            await asyncio.to_thread(app.state.recordings.close)
 
     app = FastAPI(
         title="wick",
