@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
@@ -138,6 +139,14 @@ def test_each_file_has_the_policy(served: Served) -> None:
         assert http.get("/ui").headers["location"] == "/ui/"
         for name in ("app.py", "../app.py", "%2e%2e/app.py", "vendor/", "api", "x.js"):
             assert http.get(f"/ui/{name}").status_code in (401, 404), name
+
+
+def test_the_page_is_small() -> None:
+    names = [p for p in PAGE.rglob("*.*") if p.suffix in (".css", ".js")]
+    assert sum(p.stat().st_size for p in names) <= 150_000
+    assert sum(len(gzip.compress(p.read_bytes())) for p in names) <= 60_000
+    own = [p for p in names if p.suffix == ".js" and p.parent == PAGE]
+    assert sum(len(p.read_text("utf-8").splitlines()) for p in own) <= 3_000
 
 
 def test_the_page_has_no_inline_code_and_makes_no_markup_of_texts() -> None:

@@ -176,6 +176,8 @@ class Answers:
         self._sessions: dict[int, DebugSession] = {}
         self._journal = self._read()
         self._seen: object = None
+        self._overseen = 0
+        self._notable: dict[str, list[int]] = {"errors": [], "interrupts": []}
         self._secrets: object = None
         self._shown: Showing
         with suppress(ThreadNotFoundError):
@@ -220,6 +222,25 @@ class Answers:
                 else:
                     found = list(self._journal.moments(after=after, limit=limit))
         return protocol.MomentPage(moments=[self.row(entry) for entry in found], last=last)
+
+    def overview(self) -> protocol.OverviewAnswer:
+        """Return what stands out; it reads the whole recording once, and then what is new."""
+        with self._lock:
+            runs = self._fresh()
+            last = self._journal.last() if runs else 0
+            for entry in self._journal.moments(after=self._overseen) if runs else ():
+                self._note(entry)
+            self._overseen = last
+            forks = [run.first for run in runs if run.branch]
+        some = {name: _spread(found) for name, found in self._notable.items()}
+        begun = [run.first for run in runs[-protocol.MOST :]]
+        return protocol.OverviewAnswer(last=last, forks=_spread(forks), runs=begun, **some)
+
+    def _note(self, entry: Entry) -> None:
+        if entry.status != "ok" and not entry.is_left:
+            self._notable["errors"].append(entry.seq)
+        elif entry.kind == "interrupt":
+            self._notable["interrupts"].append(entry.seq)
 
     def search(self, text: str, after: int = 0) -> Iterator[list[protocol.Hit]]:
         """Yield the moments with a text in their line or details, some at a time, in order.
@@ -366,7 +387,11 @@ class Answers:
                 answers._fresh()
             one = self._session(self._journal.run(run).branch)
             if other is self:
-                made = one.compare(*(self._journal.run(n).run_id for n in (run, theirs)))
+                first, second = (self._journal.run(number) for number in (run, theirs))
+                if first.branch == second.branch:
+                    made = one.compare(first.run_id, second.run_id)
+                else:  # a fork's run alone lacks its beginning
+                    made = one.compare(first.branch, second.branch)
             else:
                 made = one.compare(one, other._session(other._journal.run(theirs).branch))
         text = self._shown.text
@@ -544,6 +569,12 @@ class Answers:
         session, at = self._session(branch), f"#{seq}"
         session.goto(at)
         return session, at
+
+
+def _spread(found: list[int]) -> list[int]:
+    """Return at most `MOST` of some numbers, evenly."""
+    every = -(-len(found) // protocol.MOST) or 1
+    return found[::every]
 
 
 def _name_in(path: str) -> str:

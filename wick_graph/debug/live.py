@@ -752,10 +752,10 @@ class LiveRun:
                 return None
             if not joined.has_store:
                 raise DebugError("this run has no store to be kept in; continue it, or abort it")
-            notes = list(self._lost_edits(joined))
+            lost = list(self._lost_edits(joined))
             self._go_on(None, "keep")
-            for note in notes:
-                self._outputs.say(note)
+            for one in lost:
+                self._outputs.say(one)
             return self._await_end(joined, timeout)
 
     def leave(self, timeout: float | None = None) -> None:

@@ -77,6 +77,17 @@ class MomentPage(Answer):
     """The number of the thread's last moment."""
 
 
+class OverviewAnswer(Answer):
+    """What stands out in a recording: the numbers of the moments."""
+
+    last: int
+    errors: list[int]
+    interrupts: list[int]
+    forks: list[int]
+    runs: list[int]
+    """Where runs began."""
+
+
 class RunRow(Answer):
     """A run of the thread."""
 
@@ -372,7 +383,7 @@ class Hit(Answer):
 ANSWERS: Final[tuple[type[Answer], ...]] = (
     *(MomentPage, RecordingAnswer, MomentAnswer, RequestAnswer, BlameAnswer, DiffAnswer),
     *(WritesAnswer, WhyAnswer, ValueAnswer, PreviewAnswer, StopAnswer, SessionAnswer),
-    *(BlobAnswer, Hit, ConsoleAnswer, CompareAnswer, RouteAnswer, TokensAnswer),
+    *(BlobAnswer, Hit, ConsoleAnswer, CompareAnswer, OverviewAnswer, RouteAnswer, TokensAnswer),
 )
 
 

@@ -244,6 +244,12 @@ async def moments(
     return await _asked(asked.moments, after, limit, node)
 
 
+@router.get(f"{_THREAD}/overview")
+async def overview(context: Reader, asked: Asked) -> protocol.OverviewAnswer:
+    """Return the numbers of the moments that stand out."""
+    return await _asked(asked.overview)
+
+
 @router.get(_MOMENT)
 async def moment(context: Reader, asked: Asked, seq: Seq) -> protocol.MomentAnswer:
     """Return a moment with all that is recorded of it."""
