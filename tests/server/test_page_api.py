@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +18,8 @@ from fastapi.testclient import TestClient
 
 from tests.debug.support import World
 from tests.server.support import AGENTS, Served, frames, serving
+from tests.source import ROOT
+from tests.support import forked
 from tests.support.waiting import until
 from wick_graph import Agent
 from wick_graph.cli.app import call
@@ -509,3 +514,37 @@ def test_foreign_values_are_shown_without_secrets_and_as_json(
         assert "tangerine" not in said
         assert [hit for hits in answers.search("tangerine") for hit in hits] == []
         answers.close()
+
+
+def test_a_graph_without_messages_runs_in_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "foreign_held.py").write_text(FOREIGN, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "wick_graph", "ui", "foreign_held:graph", "--no-open"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    process = forked.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        assert process.stdout is not None
+        address, _, link = process.stdout.readline().strip().partition("/ui/#link=")
+        headers = {"Origin": address}
+        with httpx.Client(base_url=address, headers=headers, timeout=120, trust_env=False) as http:
+            bearer = {"Authorization": f"Bearer {link}"}
+            signed = http.post(f"{BASE}/sign-in", json={}, headers=bearer).json()
+            http.headers["X-Wick-Secret"] = signed["secret"]
+            (name,) = get(http, "/sessions")
+            console = Console(http, "", agent=name)
+            assert console.done('run {"odd": 0}')["session"]["held"] is True
+            console.done("break write:exit")
+            assert console.done("c")["stop"]["reason"] == "breakpoint"
+            assert console.done("c")["stop"]["reason"] == "finished"
+            thread = console.done("where")["session"]["thread_id"]
+            said = console.done("p api_key")["lines"]
+            assert said == ["•••"]
+            drawn = get(http, f"/threads/{thread}/graph")
+            assert "write" in {node["id"] for node in drawn["nodes"]}
+            assert "tangerine" not in str(get(http, f"/threads/{thread}/moments/1/state"))
+            console.close()
+    finally:
+        process.kill()
+        process.communicate()

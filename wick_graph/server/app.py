@@ -104,6 +104,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.sign_ins = sign_ins = SignIns()
+    app.state.graphs = {}  # LangGraph graphs that sessions of the page run, by name
     app.state.recordings = Recordings(DebugSession.open)
     for router in (*ROUTES, page.file_router):  # its files are no operations
         app.include_router(router)

@@ -212,9 +212,9 @@ class Recordings:
                 self._open.popitem(last=False)  # one still in use ends with its last user
         return found
 
-    def fresh(self, saver: SqlSaver, thread_id: str, state: StateSchema | None) -> Answers:
+    def fresh(self, saver: SqlSaver, thread_id: str) -> Answers:
         """Return answers about a thread that has no recording yet."""
-        return Answers(saver, thread_id, self._opened, state)
+        return Answers(saver, thread_id, self._opened)
 
     def begin(self, made: Callable[[], Session], tenant: str, thread_id: str) -> Session:
         """Open a session.

@@ -143,7 +143,7 @@ export function Graph({ thread, row, node, moments, does }) {
   const last = moments.last.value;
   useEffect(() => {
     const stop = new AbortController();
-    const later = setTimeout(() => ask(`/threads/${thread}/graph`, undefined, stop.signal).then(setMade, (failed) => {
+    const later = setTimeout(() => ask(`/threads/${thread}/graph`, undefined, stop.signal).then((found) => (setMade(found), setError("")), (failed) => {
       if (!stop.signal.aborted) setError(failed.message);
     }), made ? AGAIN : 0);
     return () => (clearTimeout(later), stop.abort());

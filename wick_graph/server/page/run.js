@@ -325,12 +325,11 @@ export function Run({ thread: id, seq }) {
   useEffect(() => {
     const stop = new AbortController();
     if (!session.peek()) said.value = "";
-    ask(`/threads/${thread}`, undefined, stop.signal)
-      .then(async (info) => {
-        const recording = await ask(`/threads/${thread}/recording`, undefined, stop.signal);
+    moments.need(Math.max(1, seq - 20), Math.max(seq + 40, 60));
+    Promise.all(["", "/recording"].map((what) => ask(`/threads/${thread}${what}`, undefined, stop.signal)))
+      .then(async ([info, recording]) => {
         moments.last.value = recording.last;
         setAbout({ info, recording });
-        moments.need(Math.max(1, seq - 20), Math.max(seq + 40, 60));
         if (info.status === "running") await follow(thread, moments, stop.signal);
       })
       .catch((failed) => stop.signal.aborted || setError(failed.message));

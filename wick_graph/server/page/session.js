@@ -189,6 +189,33 @@ function Console({ does }) {
     </form>`;
 }
 
+/** Begin a run in a new thread, held at its first moment. */
+export function NewRun() {
+  const [agents, setAgents] = useState(/** @type {string[] | null} */ (null));
+  const [error, setError] = useState("");
+  useEffect(() => void ask("/sessions").then(setAgents, (failed) => setError(failed.message)), []);
+  const begin = async (/** @type {any} */ event) => {
+    event.preventDefault();
+    const { agent, text } = event.target.elements;
+    try {
+      await close();
+      await open({ agent: agent.value });
+      const reply = await say(`run ${text.value}`);
+      if (reply?.stop) location.hash = `#/threads/${encodeURIComponent(reply.session.thread_id)}/${reply.session.seq ?? 1}`;
+      else setError(reply?.error ?? said.peek());
+    } catch (failed) {
+      setError(/** @type {Error} */ (failed).message);
+    }
+  };
+  return html`<main class="wide"><h1>A new run, held at its first moment</h1>
+    ${error && html`<p class="bad" role="alert">${error}</p>`}
+    ${agents && html`<form class="row-form" onSubmit=${begin}>
+      <label for="agent">Agent</label><select id="agent">${agents.map((name) => html`<option>${name}</option>`)}</select>
+      <label for="text">Message</label><input id="text" required autocomplete="off" placeholder="a message; for a graph, its input as JSON" />
+      <button class="runs" disabled=${running.value || !mayRun()}>Run, held</button></form>`}
+  </main>`;
+}
+
 /** The debugger below a run. `does` gives a command at the cursor, and opens a session if there is none.
  * @param {{does: (line: string) => void}} props */
 export function Debugger({ does }) {

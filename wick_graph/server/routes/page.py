@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Annotated, Any, Final, ParamSpec, TypeVar
@@ -17,7 +18,6 @@ from starlette.responses import RedirectResponse, StreamingResponse
 
 from wick_graph.debug import DebugSession, protocol
 from wick_graph.debug.answers import Answers, Showing
-from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import DebugError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.exports.plain import Hider, plain
@@ -409,22 +409,32 @@ async def events(
 
 
 @router.get(f"{_THREAD}/graph")
-async def graph(context: Reader, thread_id: schemas.ThreadIdPath) -> dict[str, Any]:
+async def graph(
+    context: Reader, request: Request, thread_id: schemas.ThreadIdPath
+) -> dict[str, Any]:
     """Return the agent's graph as data, with its layout and the thread laid over it."""
     agent_id = (await context.thread(thread_id)).agent
-    if agent_id is None or agent_id not in context.tenant.agents:
+    own = _graph_of(request)
+    if own is None and (agent_id is None or agent_id not in context.tenant.agents):
         raise Problem(404, "the agent of this thread is not served here")
-    agent = await context.agent(agent_id)
+    agent = await context.agent(agent_id) if own is None else None
 
     def drawn() -> dict[str, Any]:
-        built = agent.graph if agent.spec.guest else agent.graph_over(context.saver)
-        picture = picture_of(built).with_run(overlay_of(built, thread_id))
+        if agent is None:
+            built = own.copy({"checkpointer": context.saver})
+        else:
+            built = agent.graph if agent.spec.guest else agent.graph_over(context.saver)
+        picture = picture_of(built)
+        with suppress(ThreadNotFoundError):  # a run that is held at its beginning
+            picture = picture.with_run(overlay_of(built, thread_id))
         made = {**picture.to_dict(), "layout": layout_of(picture)}
         for node, box in zip(made["nodes"], picture.boxes, strict=True):
             node["lines"] = picture.lines_of(box)
         for edge, arrow in zip(made["edges"], picture.arrows, strict=True):
             edge["text"] = picture.label_of(arrow)
-        made["run"].pop("path")  # it grows with the thread, and the list of moments has it
+        made.get("run", {}).pop(
+            "path", None
+        )  # it grows with the thread, and the list of moments has it
         return made
 
     return await _asked(drawn)
@@ -515,16 +525,20 @@ async def _begun(
     request: Request,
     answers: Answers,
     opened: Callable[[], DebugSession],
-    agent: Agent | None,
+    name: str | None,
 ) -> protocol.SessionAnswer:
     """Open a session; what it executes needs the scope `run`, and an answer `approve`."""
     caller, kept = context.caller, None
+    agent = await context.agent(name) if name in context.tenant.agents else None
+    graph = _graph_of(request)
     if agent is not None:
         asked = RunRequest(agent_id=agent.name, kind="resume")
         kept = (await context.with_context(agent, asked, answers.thread_id)).context
 
     def made_agent() -> Any:
         caller.require("run")
+        if graph is not None:
+            return graph
         if agent is None:
             raise DebugError("the agent of this thread is not served here; nothing can run")
         return agent.graph if agent.spec.guest else agent.graph_over(context.saver)
@@ -553,9 +567,7 @@ async def begin(
     if await context.saver.leases.aepoch(thread_id) is not None:
         raise ThreadBusyError("thread is busy")
     agent = (await context.thread(thread_id)).agent
-    known = agent is not None and agent in context.tenant.agents
-    ready = await context.agent(agent) if known else None
-    return await _begun(context, request, answers, answers.session, ready)
+    return await _begun(context, request, answers, answers.session, agent)
 
 
 @router.post("/sessions", status_code=201)
@@ -563,11 +575,26 @@ async def begin_anew(
     context: Debugging, request: Request, form: NewSessionForm
 ) -> protocol.SessionAnswer:
     """Open a session over a new thread; `run TEXT` begins its first run, which is held."""
-    if form.agent not in context.tenant.agents:
+    if form.agent not in _sessions_of(context, request):
         raise Problem(404, "agent not found")
-    agent, thread_id = await context.agent(form.agent), new_thread_id()
-    answers = _recordings(request).fresh(context.saver, thread_id, agent.spec.state)
-    return await _begun(context, request, answers, lambda: DebugSession.anew(thread_id), agent)
+    thread_id = new_thread_id()
+    answers = _recordings(request).fresh(context.saver, thread_id)
+    return await _begun(context, request, answers, lambda: DebugSession.anew(thread_id), form.agent)
+
+
+@router.get("/sessions")
+async def session_agents(context: Debugging, request: Request) -> list[str]:
+    """List the agents, or the graphs, that a session can run."""
+    return _sessions_of(context, request)
+
+
+def _sessions_of(context: RequestContext, request: Request) -> list[str]:
+    return [*request.app.state.graphs] or [*context.tenant.agents]
+
+
+def _graph_of(request: Request) -> Any:
+    """Return the LangGraph graph that all sessions run; None if they run agents."""
+    return next(iter(request.app.state.graphs.values()), None)
 
 
 @router.get(_SESSION)
