@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
@@ -368,4 +369,23 @@ def test_a_stream_ends_when_its_browser_signs_out(served: Served, thread: str) -
         assert next(lines).startswith("id: 1")
         assert browser.ask("/sign-in", "DELETE").status_code == 204
         assert [line for line in lines if line.startswith("event: ")][:1] == ["event: moment"]
+    browser.http.close()
+
+
+def test_a_token_that_debugs_executes_nothing_without_run(served: Served, thread: str) -> None:
+    browser = Browser(served, token(served, scope="debug"))
+    made = browser.ask(f"/threads/{thread}/sessions", "POST")
+    path = f"/sessions/{made.json()['session']}"
+
+    def say(line: str, at: int = 1) -> str:
+        got = browser.ask(path, "POST", content=json.dumps({"line": line, "at": at}))
+        assert got.status_code == 200, got.text
+        return str(got.json()["error"])
+
+    assert say("next") == say("fork", 2) == ""
+    for line in ("live", "run Hello.", "replay", "restart", "answer yes"):
+        assert "scope" in say(line, 2), line
+    before = browser.ask(f"/threads/{thread}/recording").json()
+    assert len(before["runs"]) == 1
+    assert browser.ask(path, "DELETE").status_code == 204
     browser.http.close()

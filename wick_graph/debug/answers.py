@@ -224,7 +224,7 @@ class Answers:
         return protocol.MomentPage(moments=[self.row(entry) for entry in found], last=last)
 
     def overview(self) -> protocol.OverviewAnswer:
-        """Return what stands out; it reads the whole recording once, and then what is new."""
+        """Return the moments to look at first; it reads the recording once, then what is new."""
         with self._lock:
             runs = self._fresh()
             last = self._journal.last() if runs else 0
@@ -387,11 +387,11 @@ class Answers:
                 answers._fresh()
             one = self._session(self._journal.run(run).branch)
             if other is self:
-                first, second = (self._journal.run(number) for number in (run, theirs))
-                if first.branch == second.branch:
-                    made = one.compare(first.run_id, second.run_id)
+                a, b = (self._journal.run(number) for number in (run, theirs))
+                if a.branch == b.branch:
+                    made = one.compare(a.run_id, b.run_id)
                 else:  # a fork's run alone lacks its beginning
-                    made = one.compare(first.branch, second.branch)
+                    made = one.compare(a.branch, b.branch)
             else:
                 made = one.compare(one, other._session(other._journal.run(theirs).branch))
         text = self._shown.text

@@ -78,7 +78,7 @@ class MomentPage(Answer):
 
 
 class OverviewAnswer(Answer):
-    """What stands out in a recording: the numbers of the moments."""
+    """The moments of a recording to look at first, by their numbers."""
 
     last: int
     errors: list[int]

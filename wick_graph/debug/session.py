@@ -48,8 +48,10 @@ class DebugSession:
     `outputs` the lines of log points. All methods are thread-safe.
     """
 
-    def __init__(self, agent: Any = None, *, store: Any = None) -> None:
-        """Begin without a recording; the first run gives the session its thread.
+    def __init__(
+        self, agent: Any = None, *, store: Any = None, thread_id: str | None = None
+    ) -> None:
+        """Begin without a recording; the first run gives the session its thread, or makes this one.
 
         `agent` is an agent or any LangGraph graph; `store` is for the recording of a graph without
         an `SqlSaver`, by default `checkpoints/recorded.db`.
@@ -68,6 +70,7 @@ class DebugSession:
         """The session of the last replay."""
         self._close: Callable[[], None] = lambda: None
         self._run.store = store
+        self._cursor.timeline.thread_id = thread_id
         self.agent = agent
 
     @classmethod
@@ -101,13 +104,6 @@ class DebugSession:
         session._cursor.at = min(0, session._cursor.last)
         if (shape := session._cursor.views.shape) is not None:
             session.breakpoints.outline = shape
-        return session
-
-    @classmethod
-    def anew(cls, thread_id: str) -> Self:
-        """Return a session over a thread that its first run makes."""
-        session = cls()
-        session._cursor.timeline.thread_id = thread_id
         return session
 
     def close(self) -> None:

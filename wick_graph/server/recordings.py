@@ -14,13 +14,10 @@ from threading import Thread, Timer
 from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.core.state import StateSchema
-from wick_graph.debug import protocol
+from wick_graph.debug import protocol, terminal
 from wick_graph.debug.answers import Answers
-from wick_graph.debug.terminal import Shell
-from wick_graph.debug.terminal.registry import Reply
-from wick_graph.debug.terminal.shell import Doors
 from wick_graph.errors import DebugError, ThreadBusyError, WickError
-from wick_graph.service.options import Problem
+from wick_graph.service.options import Problem, public_message
 from wick_graph.store import SqlSaver
 
 if TYPE_CHECKING:
@@ -78,8 +75,8 @@ class Session:
         self.used = time.monotonic()
         self.debugger: Final = debugger
         debugger.hides = True
-        self.shell: Final = Shell(
-            debugger, Doors(agent=agent, look=agent), refused={**_REFUSED, **refused}
+        self.shell: Final = terminal.Shell(
+            debugger, terminal.Doors(agent=agent, look=agent), refused={**_REFUSED, **refused}
         )
         self.holders: Final = holders
         self.is_waiting = False
@@ -87,7 +84,7 @@ class Session:
         self._said: deque[str] = deque(maxlen=1_000)
         debugger.outputs.listen(lambda output: self._said.append(output.text))
         self._worker: Final = ThreadPoolExecutor(1, "wick-page")
-        self._work: Future[Reply] | None = None
+        self._work: Future[terminal.Reply] | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -118,7 +115,7 @@ class Session:
         with suppress(WickError):
             self.shell.session.abort("stopped in the page")
 
-    def _do(self, line: str, at: int | None) -> Reply:
+    def _do(self, line: str, at: int | None) -> terminal.Reply:
         session = self.shell.session
         if session is self.debugger:
             self.answers.catch_up(session)
@@ -130,13 +127,13 @@ class Session:
         self.shell.session.hides = True  # also of a sub-agent, and of a replay
         return reply
 
-    def _wait_for_a_run(self) -> Reply:
+    def _wait_for_a_run(self) -> terminal.Reply:
         """Hold the next run of the thread that others start."""
         self.is_waiting = True
         while self.is_waiting:
             with suppress(DebugError):  # there was none yet
                 return self.shell.stopped(self.debugger.wait_for_run(0.5))
-        return Reply.of("no run is waited for any more")
+        return terminal.Reply.of("no run is waited for any more")
 
     def holder(self) -> DebugSession | None:
         """Return the session to hold a run that starts; None if it waits for none."""
@@ -144,7 +141,7 @@ class Session:
 
     async def answer(self) -> protocol.ConsoleAnswer:
         """Return the reply to the command, or what is known while it goes on."""
-        work, reply, error = self._work, Reply(), ""
+        work, reply, error = self._work, terminal.Reply(), ""
         if work is not None:
             waited = asyncio.wrap_future(work)
             waited.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -152,8 +149,10 @@ class Session:
             if work.done():
                 try:
                     reply = work.result()
-                except WickError as refused:
-                    error = str(refused)
+                except Problem as refused:
+                    error = refused.error
+                except Exception as failed:  # of the debugger, or the agent's own
+                    error = str(failed) if isinstance(failed, WickError) else public_message(failed)
         said = [self._said.popleft() for _ in range(len(self._said))]
         answers = self.answers
         return protocol.ConsoleAnswer(

@@ -2,7 +2,7 @@
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { ask, lines, Refused } from "./api.js";
 import { Inspector } from "./inspector.js";
-import { close, Debugger, mayDebug, open, running, said, say, session } from "./session.js";
+import { close, Debugger, mayDebug, open, resume, running, said, say, session } from "./session.js";
 import { counted, took } from "./values.js";
 
 const PAGE = 200;
@@ -228,7 +228,7 @@ function Search({ thread, go }) {
     </ul>`}`;
 }
 
-/** Where the run stands out, and a slider over all of it.
+/** Errors, questions and forks of the run, and a slider over all of it.
  * @param {{thread: string, moments: Moments, seq: number, go: (seq: number) => void}} props */
 function Strip({ thread, moments, seq, go }) {
   const [found, setFound] = useState(/** @type {any} */ (null));
@@ -325,6 +325,7 @@ export function Run({ thread: id, seq }) {
   useEffect(() => {
     const stop = new AbortController();
     if (!session.peek()) said.value = "";
+    if (mayDebug()) resume(id).then((found) => found && setOpen(true));
     moments.need(Math.max(1, seq - 20), Math.max(seq + 40, 60));
     Promise.all(["", "/recording"].map((what) => ask(`/threads/${thread}${what}`, undefined, stop.signal)))
       .then(async ([info, recording]) => {

@@ -4,6 +4,7 @@ import { ask, send, who } from "./api.js";
 import { counted } from "./values.js";
 
 const ALIVE = 20_000; // milliseconds between two signs of life; the server waits for 60 s
+const KEY = "wick-session";
 const KEPT = 500; // lines of the console
 
 /** @typedef {{session: string, thread_id: string, seq: number | null, mode: string, held: boolean,
@@ -32,6 +33,8 @@ const put = (kind, lines) => {
 function hold(about) {
   clearInterval(alive);
   session.value = about;
+  if (about) sessionStorage.setItem(KEY, about.session);
+  else sessionStorage.removeItem(KEY);
   if (about) alive = setInterval(() => running.value || ask(`/sessions/${about.session}`).catch(lost), ALIVE);
 }
 
@@ -49,6 +52,15 @@ export async function open({ thread, agent }) {
     ? await send("POST", `/threads/${encodeURIComponent(thread)}/sessions`)
     : await send("POST", "/sessions", { agent });
   hold(about);
+}
+
+/** Take up the session that this tab had before a reload. @param {string} thread */
+export async function resume(thread) {
+  const name = sessionStorage.getItem(KEY);
+  if (!name || session.peek()) return session.peek();
+  const found = await ask(`/sessions/${name}`).catch(() => null);
+  hold(found?.session.thread_id === thread ? found.session : null);
+  return session.peek();
 }
 
 export async function close() {

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
@@ -246,7 +247,7 @@ async def moments(
 
 @router.get(f"{_THREAD}/overview")
 async def overview(context: Reader, asked: Asked) -> protocol.OverviewAnswer:
-    """Return the numbers of the moments that stand out."""
+    """Return the numbers of the moments to look at first."""
     return await _asked(asked.overview)
 
 
@@ -579,7 +580,8 @@ async def begin_anew(
         raise Problem(404, "agent not found")
     thread_id = new_thread_id()
     answers = _recordings(request).fresh(context.saver, thread_id)
-    return await _begun(context, request, answers, lambda: DebugSession.anew(thread_id), form.agent)
+    opened = partial(DebugSession, thread_id=thread_id)
+    return await _begun(context, request, answers, opened, form.agent)
 
 
 @router.get("/sessions")
