@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -14,6 +18,9 @@ from fastapi.testclient import TestClient
 
 from tests.debug.support import World
 from tests.server.support import AGENTS, Served, frames, serving
+from tests.source import ROOT
+from tests.support import forked
+from tests.support.waiting import until
 from wick_graph import Agent
 from wick_graph.cli.app import call
 from wick_graph.config import AgentsFile
@@ -25,6 +32,7 @@ from wick_graph.debug.types import Frame
 from wick_graph.errors import DebugError
 from wick_graph.journal.blame import Blame
 from wick_graph.journal.entry import entry_of
+from wick_graph.server import recordings
 from wick_graph.server.app import create_app
 from wick_graph.service.options import ServerOptions
 from wick_graph.service.service import Service
@@ -33,6 +41,7 @@ from wick_graph.testing import ScriptedModel, calls
 
 pytestmark = pytest.mark.xdist_group("page_api")  # they share a server
 
+BASE = "/ui/api/v1"
 SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 LONG = " ".join(f"line {number}" for number in range(20_000))
 ASK = {"messages": [{"role": "user", "content": f"What is 21*2? My key is {SECRET}."}]}
@@ -247,27 +256,162 @@ def test_the_graph_is_data_with_places(http: httpx.Client, thread: str) -> None:
     assert any("2 visits" in line for node in made["nodes"] for line in node["lines"])
 
 
-def test_a_session_stops_at_breakpoints_and_is_one_users(http: httpx.Client, thread: str) -> None:
-    base = "/ui/api/v1"
-    made = http.post(f"{base}/threads/{thread}/sessions", json={})
-    assert made.status_code == 201, made.text
-    name = made.json()["session"]
-    again = http.post(f"{base}/threads/{thread}/sessions", json={})
+class Console:
+    """A session of the debugger, by its commands."""
+
+    def __init__(self, http: httpx.Client, where: str, **form: Any) -> None:
+        made = http.post(f"{BASE}{where}/sessions", json=form)
+        assert made.status_code == 201, made.text
+        self.http, self.path = http, f"{BASE}/sessions/{made.json()['session']}"
+
+    def say(self, line: str, at: int | None = None) -> dict[str, Any]:
+        got = self.http.post(self.path, json={"line": line, **({} if at is None else {"at": at})})
+        assert got.status_code == 200, got.text
+        assert SECRET not in got.text
+        said: dict[str, Any] = got.json()
+        return said
+
+    def done(self, line: str, at: int | None = None) -> dict[str, Any]:
+        """Give a command that is not refused, and wait for its end."""
+        said = self.say(line, at)
+        while said["running"]:
+            said = self.http.get(self.path).json()
+        assert said["error"] == ""
+        return said
+
+    def close(self) -> None:
+        assert self.http.request("DELETE", self.path, json={}).status_code == 204
+        assert self.http.get(self.path).status_code == 404
+
+
+@pytest.fixture
+def console(http: httpx.Client, thread: str) -> Iterator[Console]:
+    made = Console(http, f"/threads/{thread}")
+    yield made
+    made.close()
+
+
+def test_a_session_stops_at_breakpoints_and_is_one_users(
+    http: httpx.Client, thread: str, console: Console
+) -> None:
+    again = http.post(f"{BASE}/threads/{thread}/sessions", json={})
     assert (again.status_code, again.json()["error"]) == (409, "thread is busy")
-    wrong = http.post(f"{base}/sessions/{name}/breakpoints", json={"spec": "stop at nothing"})
-    assert wrong.status_code == 400
-    point = http.post(f"{base}/sessions/{name}/breakpoints", json={"spec": "break tool:calculate"})
-    (one,) = point.json()["breakpoints"]
-    stop = http.post(f"{base}/sessions/{name}/move", json={"verb": "cont"}).json()
+    assert console.say("break model if (")["error"] != ""
+    (one,) = console.done("break tool:calculate")["session"]["breakpoints"]
+    stop = console.done("c", 1)["stop"]
     assert (stop["reason"], stop["breakpoint"]) == ("breakpoint", one["number"])
-    gone = http.request("DELETE", f"{base}/sessions/{name}/breakpoints/{one['number']}", json={})
-    assert gone.json()["breakpoints"] == []
-    here = http.get(f"{base}/sessions/{name}").json()
-    assert here["seq"] == stop["seq"]
-    back = http.post(f"{base}/sessions/{name}/move", json={"verb": "goto", "to": "@first"}).json()
-    assert back["seq"] == 1
-    assert http.request("DELETE", f"{base}/sessions/{name}", json={}).status_code == 204
-    assert http.get(f"{base}/sessions/{name}").status_code == 404
+    assert console.done(f"delete {one['number']}")["session"]["breakpoints"] == []
+    assert console.done("where")["session"]["seq"] == stop["seq"]
+    assert console.done("@first")["session"]["seq"] == 1
+
+
+def test_a_console_reaches_no_file_and_shows_no_secret(console: Console, thread: str) -> None:
+    for line in ("source /etc/passwd", "save breakpoints /tmp/x", "export html", "edit messages"):
+        assert "a browser does not" in console.say(line)["error"]
+    last = get(console.http, f"/threads/{thread}/recording")["last"]
+    console.done("alias q9 = source")
+    assert "a browser does not" in console.say("q9 /etc/passwd")["error"]
+    assert "•••" in "".join(console.done("p messages[0].content", last)["lines"])
+    assert console.say("p " + "x" * 9_000)["error"] != ""
+
+
+def test_a_run_is_held_changed_and_forked(http: httpx.Client, served: Served) -> None:
+    console = Console(http, "", agent="default")
+    begun = console.done("run What is 21*2?")
+    assert (begun["stop"]["reason"], begun["session"]["executes"]) == ("entry", True)
+    thread = begun["session"]["thread_id"]
+    assert http.post("/agents/default/invoke", json={**ASK, "thread_id": thread}).status_code == 409
+    console.done("break tool:calculate")
+    held = console.done("c")
+    assert (held["stop"]["reason"], held["session"]["mode"]) == (
+        "breakpoint",
+        "LIVE stopped (volatile)",
+    )
+    assert get(http, f"/threads/{thread}/recording")["last"] == held["stop"]["seq"]
+    past = console.done("rs")["session"]
+    assert (past["executes"], past["mode"]) == (False, "PAST")
+    console.done('set args.expression = "1+1"', held["stop"]["seq"])
+    assert console.done("c")["stop"]["reason"] == "finished"
+    last = get(http, f"/threads/{thread}/recording")["last"]
+    said = get(http, f"/threads/{thread}/moments/{last}/state", path="messages[2].content")
+    assert said["value"] == "2"
+    fork = console.done("fork", seq_of(http, thread, "node", "enter"))
+    assert "nothing has run yet" in fork["lines"][-1]
+    assert get(http, f"/threads/{thread}/recording")["last"] == last
+    copy = console.done("live")["session"]
+    assert (copy["mode"], copy["thread_id"]) == ("FORK", f"{thread}-fork1")
+    console.close()
+
+
+def test_a_run_of_the_server_is_held_and_goes_on(served: Served, http: httpx.Client) -> None:
+    made = http.post("/agents/default/invoke", json=ASK).json()["thread_id"]
+    console = Console(http, f"/threads/{made}")
+    console.done("break model")
+    with ThreadPoolExecutor(2) as pool, served.http() as other:
+        other.headers["Origin"] = served.url
+        held = pool.submit(console.done, "hold")
+        until(lambda: other.post(console.path, json={"line": "where"}).is_error, "it waits")
+        body = {**ASK, "thread_id": made}
+        run = pool.submit(other.post, "/agents/default/invoke", json=body)
+        stop = held.result()
+        assert stop["session"]["held"] is True
+        assert not run.done()
+        console.close()
+        assert run.result().json()["stopped_because"] == "done"
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A server in this process, whose pages may be silent for half a second."""
+    monkeypatch.setattr(recordings, "SILENT", 0.5)
+    monkeypatch.setattr(recordings, "_LOOK", 0.1)
+    url = f"sqlite:///{tmp_path}/wick.db"
+    file = AgentsFile.of_code("agents.py", {"a": "a"}, url)
+    agent = Agent("a", ScriptedModel(["One.", "Two."]), store=url)
+    made = create_app(Service(file, ServerOptions(auth=False), given={"a": agent}))
+    headers = {"Origin": "http://localhost"}
+    with TestClient(made, "http://localhost", headers=headers) as http:
+        yield http
+
+
+def test_a_run_held_by_a_silent_page_goes_on_and_says_so(app: TestClient) -> None:
+    name = app.post(f"{BASE}/sessions", json={"agent": "a"}).json()["session"]
+    path = f"{BASE}/sessions/{name}"
+    thread = app.post(path, json={"line": "run Hello."}).json()["session"]["thread_id"]
+    assert app.post(path, json={"line": "nextnode"}).json()["session"]["held"] is True
+    assert app.get(f"/threads/{thread}").json()["status"] == "running"
+    until(lambda: app.get(f"/threads/{thread}").json()["status"] == "idle", "it has gone on")
+    assert app.get(path).status_code == 404
+    found = app.get(f"{BASE}/threads/{thread}/moments").json()["moments"]
+    (let_go,) = [row for row in found if row["phase"] == "released"]
+    assert let_go["name"] == "the page was silent for 0 s"
+
+
+@pytest.mark.parametrize("policy", ["live", "recorded"])
+def test_what_ran_in_a_fork_is_what_its_preview_said(
+    http: httpx.Client, thread: str, policy: str
+) -> None:
+    """Fifteen forks each, from moments all over the run."""
+    last = get(http, f"/threads/{thread}/recording")["last"]
+    for seq in [*range(1, last - 12, 2)][:15]:
+        console = Console(http, f"/threads/{thread}")
+        for kind in ("model", "calculate"):
+            console.done(f"policy {kind} {policy}")
+        planned = console.done("fork", seq)["plan"]
+        assert planned, seq
+        wanted = [
+            sum(1 for one in planned if (one["kind"], one["policy"]) == (kind, "live"))
+            for kind in ("model", "tool")
+        ]
+        console.done("live")
+        ended = console.done("c")
+        assert ended["stop"]["reason"] == "finished"
+        assert ended["session"]["executed"] == wanted, seq
+        copy = ended["session"]["thread_id"]
+        own = [row for row in rows(http, copy) if row["seq"] > last]
+        nodes = [row["node"] for row in own if (row["kind"], row["phase"]) == ("node", "enter")]
+        assert nodes == [one["node"] for one in planned if one["kind"] == "node"], seq
+        console.close()
 
 
 def test_a_session_waits_for_the_end_of_a_run(endless: Served) -> None:
@@ -370,3 +514,37 @@ def test_foreign_values_are_shown_without_secrets_and_as_json(
         assert "tangerine" not in said
         assert [hit for hits in answers.search("tangerine") for hit in hits] == []
         answers.close()
+
+
+def test_a_graph_without_messages_runs_in_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "foreign_held.py").write_text(FOREIGN, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "wick_graph", "ui", "foreign_held:graph", "--no-open"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    process = forked.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        assert process.stdout is not None
+        address, _, link = process.stdout.readline().strip().partition("/ui/#link=")
+        headers = {"Origin": address}
+        with httpx.Client(base_url=address, headers=headers, timeout=120, trust_env=False) as http:
+            bearer = {"Authorization": f"Bearer {link}"}
+            signed = http.post(f"{BASE}/sign-in", json={}, headers=bearer).json()
+            http.headers["X-Wick-Secret"] = signed["secret"]
+            (name,) = get(http, "/sessions")
+            console = Console(http, "", agent=name)
+            assert console.done('run {"odd": 0}')["session"]["held"] is True
+            console.done("break write:exit")
+            assert console.done("c")["stop"]["reason"] == "breakpoint"
+            assert console.done("c")["stop"]["reason"] == "finished"
+            thread = console.done("where")["session"]["thread_id"]
+            said = console.done("p api_key")["lines"]
+            assert said == ["•••"]
+            drawn = get(http, f"/threads/{thread}/graph")
+            assert "write" in {node["id"] for node in drawn["nodes"]}
+            assert "tangerine" not in str(get(http, f"/threads/{thread}/moments/1/state"))
+            console.close()
+    finally:
+        process.kill()
+        process.communicate()

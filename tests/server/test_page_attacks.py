@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
@@ -105,8 +107,14 @@ def routes(served: Served) -> list[tuple[str, str]]:
 
 
 def filled(path: str, thread: str) -> str:
-    values = {"thread_id": thread, "seq": "1", "name": "0" * 64, "session": "0" * 16, "number": "1"}
-    asked = {"/move": "?verb=step", "/why": "?path=messages", "/search": "?q=x"}
+    values = {"thread_id": thread, "seq": "1", "name": "0" * 64, "session": "0" * 16}
+    values |= {"trace_id": "00000000-0000-0000-0000-000000000000", "row": "1"}
+    asked = {
+        "/move": "?verb=step",
+        "/why": "?path=messages",
+        "/search": "?q=x",
+        "/compare": "?run=1&theirs=1",
+    }
     more = next(
         (v for k, v in asked.items() if path.endswith(f"{{seq}}{k}") or path.endswith(k)), ""
     )
@@ -132,6 +140,14 @@ def test_each_file_has_the_policy(served: Served) -> None:
         assert http.get("/ui").headers["location"] == "/ui/"
         for name in ("app.py", "../app.py", "%2e%2e/app.py", "vendor/", "api", "x.js"):
             assert http.get(f"/ui/{name}").status_code in (401, 404), name
+
+
+def test_the_page_is_small() -> None:
+    names = [p for p in PAGE.rglob("*.*") if p.suffix in (".css", ".js")]
+    assert sum(p.stat().st_size for p in names) <= 150_000
+    assert sum(len(gzip.compress(p.read_bytes())) for p in names) <= 60_000
+    own = [p for p in names if p.suffix == ".js" and p.parent == PAGE]
+    assert sum(len(p.read_text("utf-8").splitlines()) for p in own) <= 3_000
 
 
 def test_the_page_has_no_inline_code_and_makes_no_markup_of_texts() -> None:
@@ -225,7 +241,7 @@ def test_another_tenant_finds_nothing_on_any_route(
     assert made.status_code == 201, made.text
     session = made.json()["session"]
     bert = Browser(served, token(served, "bert", "admin"))
-    bodies = {"/move": '{"verb": "step"}', "/breakpoints": '{"spec": "break model"}'}
+    bodies = {"{session}": '{"line": "step"}'}
     tried = 0
     for method, path in routes:
         if "{" not in path:
@@ -254,9 +270,14 @@ def test_a_token_that_reads_opens_no_session_and_reads_all(
             if "/sessions" in path:
                 assert got.status_code == 403, (method, path)
                 assert "this needs debug" in got.json()["error"]
+            elif "/gateway" in path:
+                assert got.status_code == 403, (method, path)
+                assert "this needs admin" in got.json()["error"]
             else:
                 assert method == "GET"
-                assert got.status_code == 200 or path.endswith(("{name}", "/writes")), got.text
+                assert got.status_code == 200 or path.endswith(
+                    ("{name}", "/writes", "{trace_id}")
+                ), got.text
         reads.http.close()
 
 
@@ -348,4 +369,23 @@ def test_a_stream_ends_when_its_browser_signs_out(served: Served, thread: str) -
         assert next(lines).startswith("id: 1")
         assert browser.ask("/sign-in", "DELETE").status_code == 204
         assert [line for line in lines if line.startswith("event: ")][:1] == ["event: moment"]
+    browser.http.close()
+
+
+def test_a_token_that_debugs_executes_nothing_without_run(served: Served, thread: str) -> None:
+    browser = Browser(served, token(served, scope="debug"))
+    made = browser.ask(f"/threads/{thread}/sessions", "POST")
+    path = f"/sessions/{made.json()['session']}"
+
+    def say(line: str, at: int = 1) -> str:
+        got = browser.ask(path, "POST", content=json.dumps({"line": line, "at": at}))
+        assert got.status_code == 200, got.text
+        return str(got.json()["error"])
+
+    assert say("next") == say("fork", 2) == ""
+    for line in ("live", "run Hello.", "replay", "restart", "answer yes"):
+        assert "scope" in say(line, 2), line
+    before = browser.ask(f"/threads/{thread}/recording").json()
+    assert len(before["runs"]) == 1
+    assert browser.ask(path, "DELETE").status_code == 204
     browser.http.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -47,6 +48,8 @@ HOSTILE = (
 )
 """Texts that would run as code if one of them were ever read as markup."""
 
+TABS = (*("Changes", "Request", "State", "Moment", "Graph", "Lanes", "Route", "Tokens", "Preview"),)
+
 MARKUP = (
     "script, img, iframe, object, embed, style, link, meta, base, math, template, a[href^=java]"
 )
@@ -59,7 +62,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     steps = [{"text": "Let me see.", "calls": [call]}, "It is 42."]
     odd = [{"text": text, "calls": [{**call, "args": {"expression": text}}]} for text in HOSTILE]
     agents = AGENTS + "  odd: {model: 'scripted:odd.yaml', max_iterations: 99}\n"
-    talk, odd_talk = json.dumps({"steps": steps}), json.dumps({"steps": [*odd, "Done."]})
+    talk, odd_talk = json.dumps({"steps": steps * 3}), json.dumps({"steps": [*odd, "Done."]})
     with serving(folder, "--host", "127.0.0.1", agents=agents, talk=talk, odd=odd_talk) as made:
         yield made
 
@@ -174,16 +177,104 @@ def test_a_breakpoint_stops_and_a_search_finds(
     page = watched.opened(token)
     page.goto(f"{served.url}/ui/#/threads/{thread}")
     grid = page.get_by_role("grid", name="Moments")
-    page.get_by_text("Breakpoints", exact=True).click()
-    page.get_by_label("Breakpoint", exact=True).fill("break tool:calculate")
+    page.get_by_role("button", name="Debugger").click()
+    page.get_by_label("Breakpoint", exact=True).fill("tool:calculate")
     page.get_by_role("button", name="Set").click()
-    page.get_by_role("button", name="Go to the next stop").click()
+    expect(page.get_by_role("button", name="Delete breakpoint 1")).to_be_visible(timeout=WAIT)
+    page.get_by_role("button", name="Continue ▶", exact=True).click()
     expect(grid.get_by_role("row", selected=True)).to_contain_text("tool calculate", timeout=WAIT)
     page.get_by_role("searchbox").fill("21*2")
     page.get_by_role("searchbox").press("Enter")
     hit = page.get_by_role("listitem").get_by_role("button", name="reply")
     hit.first.click()
     expect(grid.get_by_role("row", selected=True)).to_contain_text("response", timeout=WAIT)
+
+
+HEARD = """
+    window.heard = [];
+    const status = document.querySelector(".said");
+    new MutationObserver(() => heard.push(status.textContent))
+      .observe(status, { childList: true, characterData: true, subtree: true });
+"""
+
+
+def test_a_run_is_held_by_the_graph_and_each_stop_is_said_once(
+    served: Served, token: str, watched: Watched
+) -> None:
+    thread = asked(served, token, "default", "Be held.")
+    page = watched.opened(token)
+    page.goto(f"{served.url}/ui/#/threads/{thread}")
+    grid, panel = page.get_by_role("grid", name="Moments"), page.get_by_role("tabpanel")
+    page.get_by_role("tab", name="Graph").click()
+    panel.get_by_role("button", name="Breakpoint at tools").first.click()
+    page.get_by_role("button", name="Debugger").click()
+    expect(page.get_by_role("button", name="Delete breakpoint 1")).to_be_visible(timeout=WAIT)
+    page.evaluate(HEARD)
+    page.get_by_label("Message").fill("Once more.")
+    page.get_by_role("button", name="Run, held").click()
+    runs = page.get_by_role("button", name="Run: continue ▶")
+    expect(runs).to_be_visible(timeout=WAIT)
+    runs.click()
+    expect(page.locator(".said")).to_contain_text("breakpoint 1, tools", timeout=WAIT)
+    expect(panel.locator("svg .here")).to_contain_text("tools", timeout=WAIT)
+    page.get_by_role("button", name="Back: step").click()  # a move back runs nothing
+    expect(page.get_by_role("button", name="Step ▶", exact=True)).to_be_visible(timeout=WAIT)
+    heard = [text for text in page.evaluate("heard") if "breakpoint 1" in text]
+    assert len(heard) == 1, heard
+    page.get_by_role("textbox", name="Command").fill("p messages[-1].content")
+    page.get_by_role("textbox", name="Command").press("Enter")
+    expect(page.get_by_role("log")).to_contain_text("Once more.", timeout=WAIT)
+    page.get_by_role("button", name="Let the run go on alone").click()
+    panel.get_by_role("button", name=re.compile("^model ")).first.click()  # shows this node alone
+    expect(page.get_by_role("button", name="Show all")).to_be_visible(timeout=WAIT)
+    others = grid.get_by_role("row").filter(has_text="node tools")
+    expect(others).to_have_count(0, timeout=WAIT)
+    check(page)
+
+
+def test_by_keyboard_to_the_request_and_into_a_fork(
+    served: Served, token: str, watched: Watched
+) -> None:
+    title = "A thread for the keyboard"
+    asked(served, token, "default", title)
+    page = watched.opened(token)
+    pressed = 0
+
+    def press(key: str) -> None:
+        nonlocal pressed
+        page.keyboard.press(key)
+        pressed += 1
+
+    while title not in page.evaluate("document.activeElement.textContent") or (
+        page.evaluate("document.activeElement.tagName") != "A"
+    ):
+        press("Tab")
+    press("Enter")
+    grid = page.get_by_role("grid", name="Moments")
+    expect(grid).to_be_focused(timeout=WAIT)
+    press("t")
+    expect(grid.get_by_role("row", selected=True)).to_contain_text("request", timeout=WAIT)
+    press("2")
+    expect(page.get_by_role("tabpanel")).to_contain_text("exactly what was sent", timeout=WAIT)
+    assert pressed <= 12, pressed
+    page.keyboard.press("k")
+    fork = page.get_by_role("button", name="Run the fork")
+    expect(fork).to_be_visible(timeout=WAIT)
+    fork.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="-fork1")).to_be_visible(timeout=WAIT)
+    expect(page.locator(".said")).to_contain_text("Stopped", timeout=WAIT)
+    page.keyboard.press("c")
+    expect(page.locator(".said")).to_contain_text("the run is over", timeout=WAIT)
+    page.get_by_role("link", name="Compare it").click()
+    expect(page.get_by_role("heading", name="Compare")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_role("region", name="Visits")).to_contain_text(
+        "before_agent 1", timeout=WAIT
+    )
+    page.get_by_role("link", name="Traces").click()
+    page.get_by_role("region", name="Runs").get_by_role("link").first.click()
+    expect(page.get_by_role("heading", name="Trace")).to_be_visible(timeout=WAIT)
+    check(page)
 
 
 def test_hostile_texts_are_texts_in_every_view(
@@ -197,7 +288,7 @@ def test_hostile_texts_are_texts_in_every_view(
     grid, panel = page.get_by_role("grid", name="Moments"), page.get_by_role("tabpanel")
     expect(grid.get_by_role("row").first).to_be_visible(timeout=WAIT)
     grid.press("End")
-    for tab in ("State", "Request", "Moment", "Preview", "Graph", "Changes"):
+    for tab in TABS:
         page.get_by_role("tab", name=tab).click()
         expect(panel).not_to_contain_text("Loading", timeout=WAIT)
         check(page)
@@ -208,6 +299,20 @@ def test_hostile_texts_are_texts_in_every_view(
     page.get_by_role("searchbox").press("Enter")
     expect(page.get_by_role("listitem").filter(has_text="<script").first).to_be_visible()
     check(page)
+    assert page.evaluate("document.querySelectorAll('*').length") < 3_000
+    grid.press("Home")
+    grid.press(":")
+    console = page.get_by_role("log")
+    for line in ("p messages[0].content", f"break {HOSTILE[1]}", HOSTILE[0], "fork"):
+        page.get_by_role("textbox", name="Command").fill(line)
+        page.get_by_role("textbox", name="Command").press("Enter")
+        expect(console).to_contain_text(line, timeout=WAIT)
+    expect(page.get_by_role("button", name="Run the fork")).to_be_visible(timeout=WAIT)
+    check(page)
+    for view in (f"compare/{thread}/1/{thread}/1", "traces"):
+        page.goto(f"{served.url}/ui/#/{view}")
+        expect(page.locator("#app table")).to_be_visible(timeout=WAIT)
+        check(page)
 
 
 ODD = [
@@ -266,7 +371,7 @@ def test_nothing_is_wider_than_the_window(
     assert page.evaluate(wide) <= width
     page.goto(f"{served.url}/ui/#/threads/{thread}")
     panel = page.get_by_role("tabpanel")
-    for tab in ("Changes", "Request", "State", "Moment", "Graph", "Preview"):
+    for tab in TABS:
         page.get_by_role("tab", name=tab).click()
         expect(panel).not_to_contain_text("Loading", timeout=WAIT)
         assert page.evaluate(wide) <= width, tab

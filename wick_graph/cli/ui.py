@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from wick_graph.cli import output
+from wick_graph.cli.recorded import graph_named
 from wick_graph.cli.select import DEFAULT_FILE, known
 from wick_graph.cli.serve import served, server_package, take_served
 
@@ -49,12 +50,15 @@ def ui(
 ) -> None:
     """Show threads and runs in the browser until Ctrl-C.
 
-    The address that it prints works once, for ten minutes. A .wickrun file is only shown.
+    The address that it prints works once, for ten minutes. A .wickrun file is only shown; a
+    LangGraph graph without messages runs in sessions of the debugger.
     """
+    from wick_graph.engine.guest import lacks_messages
     from wick_graph.errors import ConfigError
 
     server = server_package("wick ui")
     options = server.ServerOptions(host="127.0.0.1", port=port)
+    graphs: dict[str, Any] = {}
     with ExitStack() as stack:
         if target is not None and target.endswith(".wickrun"):
             if thread is not None:
@@ -62,11 +66,17 @@ def ui(
             service, signed, thread = _of_file(server, options, Path(target), stack)
         else:
             take_served(target)
-            service = served(server, target, options, config, model, trust=trust)
+            graph = graph_named(None) if target is not None else None
+            if graph is not None and lacks_messages(graph):
+                service = _of_graph(server, options, target or "")
+                graphs[graph.get_name()] = graph
+            else:
+                service = served(server, target, options, config, model, trust=trust)
             signed = _signed("local", "admin")
             if thread is not None:
                 thread = known(service.local.saver, thread)[1].thread_id
         app = server.create_app(service)
+        app.state.graphs.update(graphs)
 
         def ready(address: str) -> None:
             link = f"{address}/ui/#link={app.state.sign_ins.link(signed)}"
@@ -91,6 +101,17 @@ def _of_file(server: Any, options: Any, path: Path, stack: ExitStack) -> tuple[A
     service = server.Service(file, options, given={_NONE: Agent(_NONE, "scripted:demo")})
     signed = _signed(str(recording.manifest.get("tenant") or "local"), "read")
     return service, signed, recording.thread_id
+
+
+def _of_graph(server: Any, options: Any, target: str) -> Any:
+    """Serve the recordings of a graph that is no agent; sessions of the debugger run it."""
+    from wick_graph.config import AgentsFile
+    from wick_graph.engine.agent import Agent
+    from wick_graph.foreign.copies import RECORDED, open_store
+
+    open_store(None).close()  # it makes the folder
+    file = AgentsFile.of_code(target, {_NONE: _NONE}, f"sqlite:///{RECORDED}")
+    return server.Service(file, options, given={_NONE: Agent(_NONE, "scripted:demo")})
 
 
 def _signed(tenant: str, scope: str) -> Signed:

@@ -6,8 +6,10 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.core.state import StateSchema
@@ -15,15 +17,16 @@ from wick_graph.debug import protocol
 from wick_graph.debug.sources import notes_of
 from wick_graph.debug.types import Stop
 from wick_graph.debug.values import read_path, with_own
-from wick_graph.errors import DebugError
+from wick_graph.errors import DebugError, StorageError, ThreadNotFoundError
 from wick_graph.exports.plain import Hider, plain
 from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal, line_from
 from wick_graph.journal.reconstruct import REQUESTS
-from wick_graph.journal.value_store import known_secrets
+from wick_graph.journal.value_store import Mask, known_secrets
 from wick_graph.store.saver import SqlSaver
 
 if TYPE_CHECKING:
+    from wick_graph.debug.fork import Planned
     from wick_graph.debug.session import DebugSession
 
 WHOLE: Final = 65_536
@@ -42,6 +45,9 @@ _KEPT: Final = 32_000_000
 
 _CHECKPOINTS: Final = 16
 """Checkpoints that are cached: moments of one superstep share theirs."""
+
+_LINES: Final = 1_000
+"""Lines of a command's output."""
 
 _CHUNK: Final = 200
 """Moments that a search reads at once."""
@@ -164,15 +170,18 @@ class Answers:
         opened: Callable[..., DebugSession],
         state: StateSchema | None = None,
     ) -> None:
-        self._saver, self._thread_id, self._state = saver, thread_id, state
+        self._saver, self.thread_id, self._state = saver, thread_id, state
         self._open = opened
         self._lock = threading.RLock()
         self._sessions: dict[int, DebugSession] = {}
         self._journal = self._read()
         self._seen: object = None
+        self._overseen = 0
+        self._notable: dict[str, list[int]] = {"errors": [], "interrupts": []}
         self._secrets: object = None
         self._shown: Showing
-        self._fresh()
+        with suppress(ThreadNotFoundError):
+            self._fresh()
 
     def close(self) -> None:
         """Close what is open."""
@@ -193,22 +202,45 @@ class Answers:
                 session = self._session(0)
                 last, notes = len(session.inspect.moments()), [*session.banners]
         return protocol.RecordingAnswer(
-            thread_id=self._thread_id,
+            thread_id=self.thread_id,
             last=last,
             runs=[self._run(run) for run in runs[-protocol.MOST :]],
             notes=[self._shown.text(note) for note in notes],
         )
 
-    def moments(self, after: int, limit: int) -> protocol.MomentPage:
-        """Return the moments after a number, in order; it reads these only."""
+    def moments(self, after: int, limit: int, node: str = "") -> protocol.MomentPage:
+        """Return the moments after a number, in order; of one node alone, if it is named."""
         with self._lock:
-            if self._fresh():
-                found = list(self._journal.moments(after=after, limit=limit))
-                last = self._journal.last()
-            else:
+            if not self._fresh():
                 every = self._session(0).inspect.moments()
                 found, last = every[after : after + limit], len(every)
+            else:
+                last = self._journal.last()
+                if node:
+                    of = (e for e in self._journal.moments(after=after) if e.node == node)
+                    found = list(islice(of, limit))
+                else:
+                    found = list(self._journal.moments(after=after, limit=limit))
         return protocol.MomentPage(moments=[self.row(entry) for entry in found], last=last)
+
+    def overview(self) -> protocol.OverviewAnswer:
+        """Return the moments to look at first; it reads the recording once, then what is new."""
+        with self._lock:
+            runs = self._fresh()
+            last = self._journal.last() if runs else 0
+            for entry in self._journal.moments(after=self._overseen) if runs else ():
+                self._note(entry)
+            self._overseen = last
+            forks = [run.first for run in runs if run.branch]
+        some = {name: _spread(found) for name, found in self._notable.items()}
+        begun = [run.first for run in runs[-protocol.MOST :]]
+        return protocol.OverviewAnswer(last=last, forks=_spread(forks), runs=begun, **some)
+
+    def _note(self, entry: Entry) -> None:
+        if entry.status != "ok" and not entry.is_left:
+            self._notable["errors"].append(entry.seq)
+        elif entry.kind == "interrupt":
+            self._notable["interrupts"].append(entry.seq)
 
     def search(self, text: str, after: int = 0) -> Iterator[list[protocol.Hit]]:
         """Yield the moments with a text in their line or details, some at a time, in order.
@@ -333,16 +365,57 @@ class Answers:
         ]
         return protocol.WhyAnswer(path=path, causes=causes)
 
+    def route(self, seq: int) -> protocol.RouteAnswer:
+        """Return the router's decision of a moment."""
+        with self._lock:
+            session, at = self._at(seq)
+            return protocol.RouteAnswer(**self._shown.value(asdict(session.inspect.route(at))))
+
+    def tokens(self, seq: int) -> protocol.TokensAnswer:
+        """Return the usage of the model calls of a moment's branch, the last ones."""
+        with self._lock:
+            session, _ = self._at(seq)
+            rows = session.inspect.tokens()
+        made = [protocol.TokenRow(**row) for row in rows[-protocol.MOST :]]
+        return protocol.TokensAnswer(rows=made, total=len(rows))
+
+    def compare(self, run: int, other: Answers, theirs: int) -> protocol.CompareAnswer:
+        """Compare a run with one of this thread, or the latest branches of two threads."""
+        with ExitStack() as locks:
+            for answers in sorted({self, other}, key=id):  # as every comparison does
+                locks.enter_context(answers._lock)
+                answers._fresh()
+            one = self._session(self._journal.run(run).branch)
+            if other is self:
+                a, b = (self._journal.run(number) for number in (run, theirs))
+                if a.branch == b.branch:
+                    made = one.compare(a.run_id, b.run_id)
+                else:  # a fork's run alone lacks its beginning
+                    made = one.compare(a.branch, b.branch)
+            else:
+                made = one.compare(one, other._session(other._journal.run(theirs).branch))
+        text = self._shown.text
+        rows = [
+            protocol.CompareRow(
+                **{
+                    **asdict(row),
+                    "a": None if row.a is None else text(row.a),
+                    "b": None if row.b is None else text(row.b),
+                }
+            )
+            for row in made.rows[: protocol.MOST]
+        ]
+        first = None if made.first is None else text(made.first)
+        return protocol.CompareAnswer(
+            first=first, rows=rows, total=len(made.rows), tokens=made.tokens, seconds=made.seconds
+        )
+
     def preview(self, seq: int) -> protocol.PreviewAnswer:
         """List what a fork from a moment would execute; this executes nothing."""
         with self._lock:
             session, at = self._at(seq)
             found = session.will_execute(at)
-        rows = [
-            protocol.PlannedRow(**{**asdict(one), "text": self._shown.text(one.text)})
-            for one in found[: protocol.MOST]
-        ]
-        return protocol.PreviewAnswer(at=seq, will_execute=rows, total=len(found))
+        return protocol.PreviewAnswer(at=seq, will_execute=self.planned(found), total=len(found))
 
     def move(self, seq: int, verb: str) -> protocol.StopAnswer:
         """Return where a verb leads from a moment."""
@@ -360,21 +433,50 @@ class Answers:
         """Open a session of one's own over the latest branch; its owner closes it."""
         return self._opened(self._read(), None)
 
+    def catch_up(self, session: DebugSession) -> None:
+        """Add what others have recorded since to a session that holds no run."""
+        if not session.held and session.mode != "LIVE running" and session.journal is not None:
+            with suppress(StorageError, ThreadNotFoundError):
+                caught_up(session, self._read())
+
+    def place_of(self, session: DebugSession, seq: int) -> str:
+        """Return the position of a moment; one of another branch names that."""
+        with suppress(StorageError):
+            if session.journal is not None:
+                return f"b{session.journal.moment(seq).branch}#{seq}"
+        return f"#{seq}"
+
     def described(self, name: str, session: DebugSession) -> protocol.SessionAnswer:
         """Describe a session."""
-        here = session.here
+        here, every, text = session.here, session.inspect.moments(), self._shown.text
         points = [
-            protocol.BreakpointRow(number=point.number, spec=point.spec, hits=point.hits)
+            protocol.BreakpointRow(number=point.number, spec=text(point.spec), hits=point.hits)
             for point in session.breakpoints
         ]
         return protocol.SessionAnswer(
             session=name,
-            thread_id=self._thread_id,
+            thread_id=session.thread_id or self.thread_id,
             seq=None if here is None else here.seq,
             position=str(session.position),
             mode=session.mode,
+            held=session.held,
+            executes=session.held and here is not None and here.seq == every[-1].seq,
+            executed=session.executed,
             breakpoints=points,
         )
+
+    def planned(self, found: list[Planned]) -> list[protocol.PlannedRow]:
+        """Return what would execute as rows."""
+        return [
+            protocol.PlannedRow(**{**asdict(one), "text": self._shown.text(one.text)})
+            for one in found[: protocol.MOST]
+        ]
+
+    def lines(self, lines: list[str]) -> list[str]:
+        """Return lines of output without secrets, the last ones if there are many."""
+        with self._lock, suppress(ThreadNotFoundError):
+            self._fresh()
+        return [self._shown.text(line) for line in lines[-_LINES:]]
 
     def stop(self, stop: Stop) -> protocol.StopAnswer:
         """Describe a stop."""
@@ -420,11 +522,15 @@ class Answers:
         return protocol.RunRow(**{**known, "started": run.started.isoformat(), "ended": ended})
 
     def _read(self) -> Journal:
-        return Journal(self._saver, self._thread_id, keep=_CHECKPOINTS)
+        return Journal(self._saver, self.thread_id, keep=_CHECKPOINTS)
 
     def _fresh(self) -> list[RunRecord]:
         """Return the runs; take note of what was recorded since the last call."""
-        runs = self._journal.runs()
+        try:
+            runs = self._journal.runs()
+        except ThreadNotFoundError:  # a session's thread begins with its first run
+            self._shown = Showing(Hider(Mask(b"", known_secrets())))
+            raise
         seen = (self._journal.last(), [(run.number, run.status) for run in runs])
         if seen != self._seen:
             if self._seen is not None:
@@ -463,6 +569,12 @@ class Answers:
         session, at = self._session(branch), f"#{seq}"
         session.goto(at)
         return session, at
+
+
+def _spread(found: list[int]) -> list[int]:
+    """Return at most `MOST` of some numbers, evenly."""
+    every = -(-len(found) // protocol.MOST) or 1
+    return found[::every]
 
 
 def _name_in(path: str) -> str:

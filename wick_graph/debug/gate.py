@@ -321,6 +321,8 @@ class Gate:
             finally:
                 self._session.gone(held)
         self.run.stop.check()
+        if held.leads and self._session.note:
+            self.record(Moment("event", "released", self._session.note, place=held.moment.place))
 
     async def _call_back(self, held: HeldCall, bridge: Bridge) -> None:
         """Call the function of `on_stop`, if any, until the run continues."""

@@ -171,6 +171,8 @@ class LiveRun:
         """The function of `on_stop`, and whether it is async."""
         self._unseen_end = False
         """Whether a run that others started has ended since the last wait."""
+        self.note = ""
+        """Why the session let its run go, for the record; empty if that is no news."""
         self._cursor = cursor
         self._lock = lock
         self._outputs = outputs
@@ -734,21 +736,22 @@ class LiveRun:
         with self._lock:
             return self._await_end(joined, timeout)
 
-    def detach(self, how: How, timeout: float | None = None) -> Stop | None:
+    def detach(self, how: How, timeout: float | None = None, note: str = "") -> Stop | None:
         """Leave the run; see `DebugSession.detach`."""
         if how == "abort":
             return self.abort("stopped in the debugger", timeout)
         with self._lock:
             joined = self._going("left")
+            self.note = note
             if how == "continue":
                 self._go_on(None, "alone")
                 return None
             if not joined.has_store:
                 raise DebugError("this run has no store to be kept in; continue it, or abort it")
-            notes = list(self._lost_edits(joined))
+            lost = list(self._lost_edits(joined))
             self._go_on(None, "keep")
-            for note in notes:
-                self._outputs.say(note)
+            for one in lost:
+                self._outputs.say(one)
             return self._await_end(joined, timeout)
 
     def leave(self, timeout: float | None = None) -> None:

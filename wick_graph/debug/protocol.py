@@ -77,6 +77,17 @@ class MomentPage(Answer):
     """The number of the thread's last moment."""
 
 
+class OverviewAnswer(Answer):
+    """The moments of a recording to look at first, by their numbers."""
+
+    last: int
+    errors: list[int]
+    interrupts: list[int]
+    forks: list[int]
+    runs: list[int]
+    """Where runs began."""
+
+
 class RunRow(Answer):
     """A run of the thread."""
 
@@ -217,6 +228,35 @@ class WhyAnswer(Answer):
     causes: list[CauseRow]
 
 
+class RouteAnswer(Answer):
+    """A decision of the router: the moment's own, the last before, or the next one."""
+
+    seq: int
+    position: str
+    chosen: str
+    reason: str
+    candidates: list[Any]
+    calls: int
+    """Tool calls of the reply."""
+
+
+class TokenRow(Answer):
+    """The usage of one model call, and the total so far."""
+
+    position: str
+    model: str
+    input: int
+    output: int
+    total: int
+
+
+class TokensAnswer(Answer):
+    """The usage of the model calls of a branch: the last ones."""
+
+    rows: list[TokenRow]
+    total: int
+
+
 class ValueAnswer(Answer):
     """The state at a moment, or the value at a path in it."""
 
@@ -270,14 +310,57 @@ class BreakpointRow(Answer):
 
 
 class SessionAnswer(Answer):
-    """A session: a cursor over a recording, with breakpoints."""
+    """A session: a cursor over a recording or a held run, with breakpoints."""
 
     session: str
     thread_id: str
+    """The thread that it shows: of a fork, the copy; of a sub-agent, its own."""
     seq: int | None
     position: str
     mode: Mode
+    held: bool
+    """Whether code waits for the session."""
+    executes: bool
+    """Whether the next move forwards executes something."""
+    executed: tuple[int, int]
+    """Real calls of models and of tools in the last fork."""
     breakpoints: list[BreakpointRow]
+
+
+class ConsoleAnswer(Answer):
+    """The reply to a command of the debugger."""
+
+    lines: list[str]
+    error: str
+    """Why the command was refused, or empty."""
+    running: bool
+    """Whether it still goes on; ask again."""
+    stop: StopAnswer | None
+    plan: list[PlannedRow]
+    """What `live` would execute; empty unless a fork is prepared."""
+    session: SessionAnswer
+
+
+class CompareRow(Answer):
+    """One visit of a node in two runs."""
+
+    node: str
+    visit: int
+    a: str | None
+    b: str | None
+    same: bool
+    part: str
+
+
+class CompareAnswer(Answer):
+    """Two runs side by side, visit by visit."""
+
+    first: str | None
+    """The first difference; None if there is none."""
+    rows: list[CompareRow]
+    total: int
+    tokens: tuple[int, int]
+    seconds: tuple[float, float]
 
 
 class BlobAnswer(Answer):
@@ -300,7 +383,7 @@ class Hit(Answer):
 ANSWERS: Final[tuple[type[Answer], ...]] = (
     *(MomentPage, RecordingAnswer, MomentAnswer, RequestAnswer, BlameAnswer, DiffAnswer),
     *(WritesAnswer, WhyAnswer, ValueAnswer, PreviewAnswer, StopAnswer, SessionAnswer),
-    *(BlobAnswer, Hit),
+    *(BlobAnswer, Hit, ConsoleAnswer, CompareAnswer, OverviewAnswer, RouteAnswer, TokensAnswer),
 )
 
 

@@ -33,6 +33,7 @@ from wick_graph.foreign.run import shape_of
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.replay import Tape, begun, chain_of, latest, value_of
+from wick_graph.journal.value_store import is_secret_name
 from wick_graph.messages.validation import read_history, with_channels
 
 
@@ -47,8 +48,10 @@ class DebugSession:
     `outputs` the lines of log points. All methods are thread-safe.
     """
 
-    def __init__(self, agent: Any = None, *, store: Any = None) -> None:
-        """Begin without a recording; the first run gives the session its thread.
+    def __init__(
+        self, agent: Any = None, *, store: Any = None, thread_id: str | None = None
+    ) -> None:
+        """Begin without a recording; the first run gives the session its thread, or makes this one.
 
         `agent` is an agent or any LangGraph graph; `store` is for the recording of a graph without
         an `SqlSaver`, by default `checkpoints/recorded.db`.
@@ -67,6 +70,7 @@ class DebugSession:
         """The session of the last replay."""
         self._close: Callable[[], None] = lambda: None
         self._run.store = store
+        self._cursor.timeline.thread_id = thread_id
         self.agent = agent
 
     @classmethod
@@ -150,6 +154,15 @@ class DebugSession:
     @context.setter
     def context(self, context: Any) -> None:
         self._run.context = context
+
+    @property
+    def hides(self) -> bool:
+        """Whether texts under names of secrets are hidden; for faces of other people."""
+        return self._cursor.views.json.hides is not None
+
+    @hides.setter
+    def hides(self, hides: bool) -> None:
+        self._cursor.views.json.hides = is_secret_name if hides else None
 
     @property
     def journal(self) -> Journal | None:
@@ -570,17 +583,20 @@ class DebugSession:
         """
         return self._run.abort(reason, timeout)
 
-    def detach(self, how: How = "keep", *, timeout: float | None = None) -> Stop | None:
+    def detach(
+        self, how: How = "keep", *, timeout: float | None = None, note: str = ""
+    ) -> Stop | None:
         """Leave the run: let it continue alone, keep it for later, or end it.
 
         A kept run waits in the store between two calls, and any process can continue it (`live`);
-        no call is made twice. Only pending edits of the held moment are lost.
+        no call is made twice. Only pending edits of the held moment are lost. A note goes into the
+        record of a held run.
 
         Raises:
             DebugError: No run is running, it has no store, or it takes longer than `timeout` to
                 reach a place where it can be left.
         """
-        return self._run.detach(how, timeout)
+        return self._run.detach(how, timeout, note)
 
     def attach(
         self, run: Any, io: Any, spec: Any, journal: Listener | None, saver: Any

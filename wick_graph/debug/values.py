@@ -15,6 +15,7 @@ from langgraph.graph.message import add_messages
 
 from wick_graph.core.state import AgentState, StateSchema, last
 from wick_graph.errors import DebugError
+from wick_graph.journal.value_store import DOTS
 from wick_graph.langgraph_config import HIDDEN
 from wick_graph.messages import to_wick
 
@@ -204,6 +205,8 @@ class JsonView:
         """The reducers of the channels, also of those of the session's agent."""
         self.channels: Mapping[str, Any] = EMPTY
         """The channels by name, each with its value before the first write, if that is known."""
+        self.hides: Callable[[str], bool] | None = None
+        """Whether a text under a name must not be shown; None shows all."""
 
     def look_like(self, channels: Mapping[str, str], empty: Mapping[str, Any]) -> None:
         """Show the state of a graph that is no agent's: its own channels, by their kinds."""
@@ -234,10 +237,15 @@ class JsonView:
         if isinstance(value, BaseMessage):
             return self.message(value)
         if isinstance(value, Mapping):
-            return {str(key): self.plain(item, depth + 1) for key, item in value.items()}
+            return {str(k): self._named(str(k), item, depth + 1) for k, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [self.plain(item, depth + 1) for item in value]
         return {"not_shown": type(value).__name__, "repr": _repr(value)}
+
+    def _named(self, name: str, value: Any, depth: int = 0) -> Any:
+        if isinstance(value, str) and self.hides is not None and self.hides(name):
+            return DOTS
+        return self.plain(value, depth)
 
     def state(self, values: Mapping[str, Any], level: str = "") -> dict[str, Any]:
         """Return a state with every channel of an agent, or of a graph that has a value.
@@ -248,8 +256,10 @@ class JsonView:
             named = {SHOWN_AS.get(name, name): value for name, value in values.items()}
             held = {k: v for k, v in self.channels.items() if v is not None and not level}
             named = {**held, **named}
-            return {k: self.plain(v) for k, v in named.items() if not k.startswith(HIDDEN)}
-        made = {name: self.plain(value) for name, value in values.items() if name != "request"}
+            return {k: self._named(k, v) for k, v in named.items() if not k.startswith(HIDDEN)}
+        made = {
+            name: self._named(name, value) for name, value in values.items() if name != "request"
+        }
         own = {name: None for name in self.reducers if name not in REDUCERS}
         written = {k: v for k, v in made.items() if not k.startswith(("__", "branch:"))}
         return {**EMPTY, **own, **written}

@@ -59,6 +59,11 @@ _HINTS: Final = tuple(
 To look for them takes a tenth of the patterns' own search."""
 
 
+def is_secret_name(name: str) -> bool:
+    """Return whether a text under a name is a secret."""
+    return _SECRET_NAME.fullmatch(name) is not None
+
+
 def known_secrets(model: Any = None, env: Mapping[str, str] | None = None) -> frozenset[str]:
     """Collect the known secrets of this process."""
     found = set(_own_secrets() if env is None else _secrets_among(env))

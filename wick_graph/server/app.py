@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import inspect
 from collections import deque
@@ -97,6 +98,7 @@ def create_app(service: Service) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with service.running():
             yield
+            await asyncio.to_thread(app.state.recordings.close)
 
     app = FastAPI(
         title="wick",
@@ -111,6 +113,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.sign_ins = sign_ins = SignIns()
     app.state.langgraph_seen = langgraph_protocol.Seen()
+    app.state.graphs = {}  # LangGraph graphs that sessions of the page run, by name
     app.state.recordings = Recordings(DebugSession.open)
     for router in (*ROUTES, page.file_router):  # its files are no operations
         app.include_router(router)

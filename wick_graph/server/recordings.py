@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread, Timer
+from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.core.state import StateSchema
+from wick_graph.debug import protocol, terminal
 from wick_graph.debug.answers import Answers
-from wick_graph.errors import ThreadBusyError
-from wick_graph.service.options import Problem
+from wick_graph.errors import DebugError, ThreadBusyError, WickError
+from wick_graph.service.options import Problem, public_message
 from wick_graph.store import SqlSaver
 
 if TYPE_CHECKING:
@@ -23,19 +27,158 @@ _OPEN: Final = 16
 """Recordings that stay open."""
 
 SILENT: Final = 60.0
-"""Seconds after which an unused session makes room for another."""
+"""Seconds after which an unused session ends, and a run that it holds goes on."""
+
+_LOOK: Final = 5.0
+"""Seconds between two looks for silent sessions."""
 
 
-@dataclass(slots=True)
+SESSIONS: Final = 16
+"""Sessions of one tenant at a time."""
+
+_SOON: Final = 10.0
+"""Seconds that a command is waited for; then the page asks again."""
+
+_NOT_HERE: Final = "a browser does not read or write files of the server; use wick debug"
+
+_REFUSED: Final = dict.fromkeys(("save", "source", "export", "edit"), _NOT_HERE)
+
+_AT_ONCE: Final = ("pause", "abort")
+"""Commands that reach a run that goes on."""
+
+
 class Session:
-    """A session of one user over a thread; a thread has one at a time."""
+    """A session of one user over a thread; a thread has one at a time.
 
-    tenant: str
-    thread_id: str
-    debugger: DebugSession
-    answers: Answers
-    name: str = field(default_factory=lambda: secrets.token_hex(8))
-    used: float = 0.0
+    Its commands are the debugger's own, and run in a Python thread of the session.
+
+    Args:
+        tenant: The tenant.
+        answers: What shows the values of its thread.
+        debugger: The session that it begins with.
+        agent: Makes the agent when something must execute; raises if that is not allowed.
+        refused: Further commands that it does not take, each with the reason.
+        holders: `Runs.holders` of the tenant.
+    """
+
+    def __init__(
+        self,
+        tenant: str,
+        answers: Answers,
+        debugger: DebugSession,
+        agent: Callable[[], Any],
+        refused: Mapping[str, str],
+        holders: dict[str, Callable[[], Any]],
+    ) -> None:
+        self.tenant, self.thread_id, self.answers = tenant, answers.thread_id, answers
+        self.name: Final = secrets.token_hex(8)
+        self.used = time.monotonic()
+        self.debugger: Final = debugger
+        debugger.hides = True
+        self.shell: Final = terminal.Shell(
+            debugger, terminal.Doors(agent=agent, look=agent), refused={**_REFUSED, **refused}
+        )
+        self.holders: Final = holders
+        self.is_waiting = False
+        """Whether it waits for a run that others start."""
+        self._said: deque[str] = deque(maxlen=1_000)
+        debugger.outputs.listen(lambda output: self._said.append(output.text))
+        self._worker: Final = ThreadPoolExecutor(1, "wick-page")
+        self._work: Future[terminal.Reply] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command goes on."""
+        return self._work is not None and not self._work.done()
+
+    def begin(self, line: str, at: int | None) -> None:
+        """Begin a command, with the cursor at a moment.
+
+        Raises:
+            ThreadBusyError: Another one goes on.
+        """
+        if line in _AT_ONCE and self.is_busy:
+            self._interrupt(line)
+        elif self.is_busy:
+            raise ThreadBusyError("a command goes on in this session; pause it, or abort it")
+        else:
+            self._work = self._worker.submit(self._do, line, at)
+
+    def _interrupt(self, line: str) -> None:
+        self.is_waiting = False
+        if line == "pause":
+            self.shell.session.pause()
+        else:
+            Thread(target=self._abort, name="wick-page-abort", daemon=True).start()
+
+    def _abort(self) -> None:
+        with suppress(WickError):
+            self.shell.session.abort("stopped in the page")
+
+    def _do(self, line: str, at: int | None) -> terminal.Reply:
+        session = self.shell.session
+        if session is self.debugger:
+            self.answers.catch_up(session)
+        if at is not None and session.here is not None and session.here.seq != at:
+            session.goto(self.answers.place_of(session, at))
+        if line == "hold":
+            return self._wait_for_a_run()
+        reply = self.shell.execute(line)
+        self.shell.session.hides = True  # also of a sub-agent, and of a replay
+        return reply
+
+    def _wait_for_a_run(self) -> terminal.Reply:
+        """Hold the next run of the thread that others start."""
+        self.is_waiting = True
+        while self.is_waiting:
+            with suppress(DebugError):  # there was none yet
+                return self.shell.stopped(self.debugger.wait_for_run(0.5))
+        return terminal.Reply.of("no run is waited for any more")
+
+    def holder(self) -> DebugSession | None:
+        """Return the session to hold a run that starts; None if it waits for none."""
+        return self.debugger if self.is_waiting else None
+
+    async def answer(self) -> protocol.ConsoleAnswer:
+        """Return the reply to the command, or what is known while it goes on."""
+        work, reply, error = self._work, terminal.Reply(), ""
+        if work is not None:
+            waited = asyncio.wrap_future(work)
+            waited.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await asyncio.wait([waited], timeout=_SOON)
+            if work.done():
+                try:
+                    reply = work.result()
+                except Problem as refused:
+                    error = refused.error
+                except Exception as failed:  # of the debugger, or the agent's own
+                    error = str(failed) if isinstance(failed, WickError) else public_message(failed)
+        said = [self._said.popleft() for _ in range(len(self._said))]
+        answers = self.answers
+        return protocol.ConsoleAnswer(
+            lines=answers.lines([*said, *reply.lines]),
+            error="".join(answers.lines([error])),
+            running=work is not None and not work.done(),
+            stop=None if reply.stop is None else answers.stop(reply.stop),
+            plan=[] if self.shell.plan is None else answers.planned(self.shell.plan.will_execute),
+            session=await asyncio.to_thread(answers.described, self.name, self.shell.session),
+        )
+
+    def close(self, note: str = "") -> None:
+        """End the session: a run of its own is kept for later; with a note, it goes on."""
+        self.is_waiting = False
+        self._worker.shutdown(wait=False)
+        Thread(target=self._leave, args=(note,), name="wick-page-end", daemon=True).start()
+
+    def _leave(self, note: str) -> None:
+        with suppress(WickError):
+            if note and (self.debugger.held or self.debugger.mode == "LIVE running"):
+                self.debugger.detach("continue", note=note)
+                self.debugger.wait()
+        self.shell.close()
+        self.debugger.close()
+        if self.holders.get(self.thread_id) == self.holder:
+            del self.holders[self.thread_id]
 
 
 class Recordings:
@@ -50,6 +193,7 @@ class Recordings:
         self._lock = threading.RLock()
         self._open: OrderedDict[tuple[str, str, str, int], Answers] = OrderedDict()
         self._sessions: dict[str, Session] = {}
+        self._timer: Timer | None = None
 
     def of(
         self, tenant: str, saver: SqlSaver, thread_id: str, state: StateSchema | None
@@ -67,23 +211,29 @@ class Recordings:
                 self._open.popitem(last=False)  # one still in use ends with its last user
         return found
 
-    def begin(self, tenant: str, thread_id: str, answers: Answers) -> Session:
+    def fresh(self, saver: SqlSaver, thread_id: str) -> Answers:
+        """Return answers about a thread that has no recording yet."""
+        return Answers(saver, thread_id, self._opened)
+
+    def begin(self, made: Callable[[], Session], tenant: str, thread_id: str) -> Session:
         """Open a session.
 
         Raises:
+            Problem: The tenant has too many.
             ThreadBusyError: Another session is open over the thread.
         """
         self._check_free(tenant, thread_id)
-        made = Session(tenant, thread_id, answers.session(), answers)  # may take long: unlocked
+        session = made()  # may take long: unlocked
         try:
             with self._lock:
                 self._check_free(tenant, thread_id)
-                made.used = time.monotonic()
-                self._sessions[made.name] = made
-        except ThreadBusyError:
-            made.debugger.close()
+                self._sessions[session.name] = session
+                session.holders[thread_id] = session.holder
+        except (Problem, ThreadBusyError):
+            session.close()
             raise
-        return made
+        self._watch()
+        return session
 
     def session(self, tenant: str, name: str) -> Session:
         """Return a session of a tenant.
@@ -104,18 +254,41 @@ class Recordings:
         found = self.session(tenant, name)
         with self._lock:
             self._sessions.pop(name, None)
-        found.debugger.close()
+        found.close()
+
+    def close(self) -> None:
+        """Close all sessions, when the server ends."""
+        with self._lock:
+            found = [*self._sessions.values()]
+            self._sessions.clear()
+        for session in found:
+            session.close()
 
     def _check_free(self, tenant: str, thread_id: str) -> None:
         with self._lock:
             self._drop_silent()
-            held = [(one.tenant, one.thread_id) for one in self._sessions.values()]
-        if (tenant, thread_id) in held:
+            held = [s.thread_id for s in self._sessions.values() if s.tenant == tenant]
+        if thread_id in held:
             raise ThreadBusyError(f"a session is open over the thread {thread_id}")
+        if len(held) >= SESSIONS:
+            raise Problem(429, f"{len(held)} sessions are open; close one")
+
+    def _watch(self) -> None:
+        """Look for silent sessions as long as there is any."""
+        with self._lock:
+            self._drop_silent()
+            if self._sessions and (self._timer is None or self._timer.finished.is_set()):
+                self._timer = Timer(_LOOK, self._watch_again)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _watch_again(self) -> None:
+        self._timer = None
+        self._watch()
 
     def _drop_silent(self) -> None:
         now = time.monotonic()
         for name, held in [*self._sessions.items()]:
             if held.used < now - SILENT:
                 del self._sessions[name]
-                held.debugger.close()
+                held.close(f"the page was silent for {SILENT:.0f} s")

@@ -199,12 +199,13 @@ class RunRequest:
             labels=data.get("labels"),
         )
 
-    def begin(self, agent: Agent, row: StreamRow) -> AsyncIterator[Event]:
-        """Begin the run."""
+    def begin(self, agent: Agent, row: StreamRow, debug: Any = None) -> AsyncIterator[Event]:
+        """Begin the run; a debug session can hold it."""
         agent = with_schema(agent, self.output_schema)
         more: dict[str, Any] = {
             "config": {"metadata": {"run_id": row.run_id}},
             "context": self.context,
+            "debug": debug,
         }
         if self.kind == "message":
             ids = (self.labels or {}).get("ids") or [None] * len(self.messages)
@@ -379,6 +380,8 @@ class Runs:
         """Puts an event on the tenant's bus."""
         self.live: dict[str, DetachedRun] = {}
         """By thread; each has at most one."""
+        self.holders: dict[str, Callable[[], Any]] = {}
+        """By thread with a debug session: returns it if it is to hold the next run, else None."""
         self._beginning: dict[str, asyncio.Event] = {}
         """By thread: set when a run has been started or refused."""
 
@@ -448,7 +451,7 @@ class Runs:
         if row.first > 1:
             await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
         run = DetachedRun(row, EventLog(self._saver, row, row.first))
-        return self._drive(run, request.begin(agent, row))
+        return self._drive(run, request.begin(agent, row, self._holder(thread_id)))
 
     def _known(
         self, row: StreamRow, data: Mapping[str, Any], where: str | None
@@ -499,7 +502,11 @@ class Runs:
         event_log = EventLog(self._saver, row, last + 1)
         run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)
         log.info("run %s continues", row.run_id)
-        return self._drive(run, again.begin(agent, row))
+        return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
+
+    def _holder(self, thread_id: str) -> Any:
+        found = self.holders.get(thread_id)
+        return None if found is None else found()
 
     def _drive(self, run: DetachedRun, events: AsyncIterator[Event]) -> DetachedRun:
         row = run.row

@@ -129,7 +129,8 @@ class Tenant:
     @property
     def is_idle(self) -> bool:
         """Whether the tenant can be closed until it is needed again."""
-        return not (self.users or self.runs.live or self.agents.changed or self.agents.busy)
+        runs, agents = self.runs, self.agents
+        return not (self.users or runs.live or runs.holders or agents.changed or agents.busy)
 
     async def recover(self) -> None:
         """Recover the runs of dead servers, except those of agents unknown here."""

@@ -13,15 +13,15 @@ from wick_graph.lazy import load_when_used
 
 if TYPE_CHECKING:
     from wick_graph.debug.terminal.registry import Reply
-    from wick_graph.debug.terminal.shell import Shell
+    from wick_graph.debug.terminal.shell import Doors, Shell
 
-__all__ = ["Reply", "Shell"]
+__all__ = ["Doors", "Reply", "Shell"]
 
 if not TYPE_CHECKING:
     __getattr__ = load_when_used(
         __name__,
         {
             "wick_graph.debug.terminal.registry": ("Reply",),
-            "wick_graph.debug.terminal.shell": ("Shell",),
+            "wick_graph.debug.terminal.shell": ("Doors", "Shell"),
         },
     )

@@ -16,6 +16,7 @@ from wick_graph.debug.terminal.registry import Command, Reply, json_of, needs, n
 from wick_graph.debug.values import Path as ValuePath
 from wick_graph.debug.values import read_path, write_path
 from wick_graph.errors import DebugError
+from wick_graph.journal.value_store import DOTS
 
 if TYPE_CHECKING:
     from wick_graph.debug.terminal.shell import Shell
@@ -54,6 +55,8 @@ def _edit(shell: Shell, rest: str) -> Reply:
 def _changed(shell: Shell, path: str, value: Any) -> Reply:
     target, rest = _target(shell, read_path(path))
     whole = _put(_now(shell, target) if rest else None, rest, value)
+    if rest and shell.session.hides and DOTS in repr(whole):
+        raise DebugError(f"a secret is hidden in {target}, and would be lost; change it as a whole")
     edits = _edits_here(shell)
     if not shell.session.held:
         return _forked(shell, **{**edits, target: whole})

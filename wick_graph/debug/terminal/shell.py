@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +87,8 @@ class Shell:
     last_stop: Stop | None = None
     failed: bool = False
     """Whether a command was refused."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Commands that this face does not have, each with the reason."""
     frame: int = 0
     """The chosen frame, counted from the innermost."""
     plan: Plan | None = None
@@ -135,6 +137,8 @@ class Shell:
         if not line or line.startswith("# "):
             return Reply()
         command, rest = self._parsed(line)
+        if (why := self.refused.get(command.names[0])) is not None:
+            raise DebugError(why)
         self._repeated = line if command.repeats else ""
         return command.work(self, rest)
 

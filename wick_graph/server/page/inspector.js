@@ -2,6 +2,7 @@
 import { html, useEffect, useState } from "./vendor/preact.js";
 import { ask } from "./api.js";
 import { Graph } from "./graph.js";
+import { Lanes } from "./lanes.js";
 import { counted, Value } from "./values.js";
 
 const REST = 120; // milliseconds on a moment before it is asked for
@@ -33,7 +34,7 @@ function shown(found, show) {
   return html`<div aria-busy=${found.isOld}>${show(found.answer)}</div>`;
 }
 
-/** @typedef {{thread: string, seq: number, go: (seq: number) => void, node: string | null}} Props */
+/** @typedef {{thread: string, seq: number, go: (seq: number) => void, node: string | null, row?: any, moments?: any, does?: any}} Props */
 
 /** @param {Props & {path: string}} props */
 function Why({ thread, seq, go, path }) {
@@ -66,14 +67,18 @@ function Change({ thread, at, go, node, change }) {
 
 /** @param {Props} props */
 function Changes(props) {
-  const changes = useAnswer(props.thread, props.seq, "/diff");
+  const [to, setTo] = useState(0);
+  const changes = useAnswer(props.thread, props.seq, "/diff", to ? { to } : undefined);
   const writes = useAnswer(props.thread, props.seq, "/writes");
-  return html`${shown(changes, (answer) =>
+  return html`<form class="row-form" onSubmit=${(/** @type {any} */ event) => (event.preventDefault(), setTo(Number(event.target.elements.to.value)))}>
+      <label for="to">Up to moment</label><input id="to" name="to" type="number" min="1" placeholder="the end of this step" /><button>Show</button>
+    </form>
+    ${shown(changes, (answer) =>
       answer.changes.length
         ? html`<ul class="changes">
             ${answer.changes.map((/** @type {any} */ change) => html`<${Change} key=${`${props.seq} ${change.path}`} ...${props} change=${change} at=${answer.at} />`)}
           </ul>`
-        : html`<p>This step changed nothing.</p>`)}
+        : html`<p>${to ? "Nothing is different there." : "This step changed nothing."}</p>`)}
     ${!writes.error && writes.answer?.writes.length > 0 &&
       html`<h2>Written in this step, not yet in the state</h2>
         ${writes.answer.writes.map(
@@ -179,8 +184,28 @@ function Preview(props) {
     ${answer.total > answer.will_execute.length && html`<p class="faint">and ${answer.total - answer.will_execute.length} more</p>`}`)}`;
 }
 
+/** @param {Props} props */
+function Tokens(props) {
+  const found = useAnswer(props.thread, props.seq, "/tokens");
+  return shown(found, (answer) => answer.rows.length
+    ? html`<table class="tokens"><thead><tr><th scope="col">Where</th><th scope="col">Model</th><th scope="col">In</th><th scope="col">Out</th><th scope="col">Total</th></tr></thead>
+        <tbody>${answer.rows.slice(-200).map((/** @type {any} */ row) => html`<tr><td>${row.position.split("/").at(-1)}</td><td>${row.model}</td>
+          ${[row.input, row.output, row.total].map((count) => html`<td class="number">${count.toLocaleString("en")}</td>`)}</tr>`)}</tbody></table>`
+    : html`<p>No model has answered yet.</p>`);
+}
+
+/** @param {Props} props */
+function Route(props) {
+  const found = useAnswer(props.thread, props.seq, "/route");
+  return shown(found, (answer) => html`<p><b>${answer.chosen}</b>: ${answer.reason}
+      ${answer.seq !== props.seq && html` <button onClick=${() => props.go(answer.seq)}>Go to ${answer.seq}</button>`}</p>
+    <table><thead><tr><th scope="col">Edge</th><th scope="col">if</th><th scope="col">Reads</th><th scope="col">Holds</th></tr></thead>
+      <tbody>${answer.candidates.map((/** @type {any} */ one) => html`<tr class=${one.result ? "chosen" : ""}>
+        <td>${one.label}</td><td>${one.predicate}</td><td><code>${one.reads}</code></td><td>${one.result === null ? "not asked" : one.result ? "yes" : "no"}</td></tr>`)}</tbody></table>`);
+}
+
 const TABS = /** @type {Record<string, (props: any) => any>} */ ({
-  Changes, Request, State, Moment, Graph, Preview,
+  Changes, Request, State, Moment, Graph, Lanes, Route, Tokens, Preview,
 });
 
 /** @param {Props} props */

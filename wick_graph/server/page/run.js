@@ -1,7 +1,8 @@
 // One thread's recording: its moments in a list of which only the visible part exists, and the inspector.
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, lines, Refused, send, who } from "./api.js";
+import { ask, lines, Refused } from "./api.js";
 import { Inspector } from "./inspector.js";
+import { close, Debugger, mayDebug, open, resume, running, said, say, session } from "./session.js";
 import { counted, took } from "./values.js";
 
 const PAGE = 200;
@@ -13,8 +14,8 @@ const AGAIN = 1000; // milliseconds until a stream that broke off is opened agai
  *   phase: string, name: string, hook_phase: string | null, node: string | null, tool: string | null,
  *   status: string, is_left: boolean, duration_us: number | null, error: string | null}} Row */
 
-/** The moments of one thread, fetched page by page as they are looked at. */
-class Moments {
+/** The moments of one thread, fetched page by page as they are looked at; or those of one node. */
+export class Moments {
   /** @param {string} thread */
   constructor(thread) {
     this.thread = thread;
@@ -25,10 +26,56 @@ class Moments {
     this.last = signal(0);
     this.changed = signal(0);
     this.failed = signal("");
+    /** The node of the filter. */
+    this.only = signal("");
+    /** @type {number[]} */
+    this.found = [];
+    this.isWhole = false;
   }
 
-  /** Fetch the pages of some moments. @param {number} from @param {number} to */
+  get count() {
+    return this.only.value ? this.found.length : this.last.value;
+  }
+
+  /** The number of a moment in the list, from 0. @param {number} at @returns {number} */
+  seq(at) {
+    return this.only.value ? this.found[at] : at + 1;
+  }
+
+  /** The place of a moment in the list, or of the next one. @param {number} seq */
+  place(seq) {
+    if (!this.only.value) return seq - 1;
+    const at = this.found.findIndex((one) => one >= seq);
+    return at < 0 ? this.found.length - 1 : at;
+  }
+
+  /** Show one node alone, or all. @param {string} node */
+  filter(node) {
+    this.only.value = node;
+    this.found = [];
+    this.isWhole = false;
+    if (node) this.more();
+    this.changed.value++;
+  }
+
+  async more() {
+    const node = this.only.value;
+    if (this.isWhole) return;
+    this.isWhole = true; // until there is an answer
+    const query = { after: this.found.at(-1) ?? 0, limit: PAGE, node };
+    const got = await ask(`/threads/${this.thread}/moments`, query);
+    if (node !== this.only.value) return;
+    this.isWhole = got.moments.length < PAGE;
+    this.found = [...this.found, ...got.moments.map((/** @type {Row} */ row) => row.seq)];
+    this.take(got.moments, got.last);
+  }
+
+  /** Fetch the pages of some moments, by places in the list. @param {number} from @param {number} to */
   need(from, to) {
+    if (this.only.value) {
+      if (to >= this.found.length) this.more();
+      return;
+    }
     for (let page = Math.floor((from - 1) / PAGE); page * PAGE < to; page++) {
       if (page < 0 || this.asked.has(page)) continue;
       this.asked.add(page);
@@ -36,6 +83,15 @@ class Moments {
         (found) => this.take(found.moments, found.last),
         (error) => (this.asked.delete(page), (this.failed.value = error.message)),
       );
+    }
+  }
+
+  /** Fetch what has been recorded since. */
+  async grow() {
+    for (;;) {
+      const got = await ask(`/threads/${this.thread}/moments`, { after: this.last.peek(), limit: 500 });
+      this.take(got.moments, got.last);
+      if (got.moments.length < 500) return;
     }
   }
 
@@ -62,46 +118,51 @@ const PLAIN = new Set(["enter", "exit", "taken"]);
 function Steps({ moments, seq, go }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const [view, setView] = useState({ top: 0, height: 600 });
-  const last = moments.last.value;
+  const last = moments.count;
+  const place = moments.place(seq);
   moments.changed.value; // drawn again when a page comes
   const look = () => {
     const found = box.current;
     if (found) setView({ top: found.scrollTop, height: found.clientHeight });
   };
-  useLayoutEffect(() => {
-    look();
-    const watch = new ResizeObserver(look);
-    if (box.current) watch.observe(box.current);
-    return () => watch.disconnect();
-  }, []);
-  useLayoutEffect(() => {
+  const there = useRef(place);
+  there.current = place;
+  const reveal = () => {
     const found = box.current;
     if (!found) return;
-    const at = (seq - 1) * ROW;
+    const at = there.current * ROW;
     if (at < found.scrollTop) found.scrollTop = at;
     else if (at + ROW > found.scrollTop + found.clientHeight) found.scrollTop = at + ROW - found.clientHeight;
     look();
-  }, [seq, last]);
+  };
+  useLayoutEffect(() => {
+    const watch = new ResizeObserver(reveal);
+    if (box.current) watch.observe(box.current);
+    return () => watch.disconnect();
+  }, []);
+  useLayoutEffect(reveal, [place, last]);
   const first = Math.max(1, Math.floor(view.top / ROW) + 1 - MORE);
   const end = Math.min(last, Math.ceil((view.top + view.height) / ROW) + MORE);
-  useEffect(() => moments.need(first, end), [first, end, last]);
+  useEffect(() => moments.need(first, end), [first, end, last, moments.only.value]);
+  useEffect(() => box.current?.focus({ preventScroll: true }), []); // the keys work at once
   const rows = [];
   for (let at = first; at <= end; at++) rows.push(at);
   const keys = (/** @type {KeyboardEvent} */ event) => {
     const many = Math.max(1, Math.floor(view.height / ROW) - 1);
-    const to = { ArrowDown: seq + 1, ArrowUp: seq - 1, PageDown: seq + many, PageUp: seq - many, Home: 1, End: last }[event.key];
+    const to = { ArrowDown: place + 1, ArrowUp: place - 1, PageDown: place + many, PageUp: place - many, Home: 0, End: last - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    go(to);
+    go(moments.seq(Math.min(Math.max(to, 0), last - 1)));
   };
   return html`<div class="steps" role="grid" aria-label="Moments" aria-rowcount=${last} tabindex="0"
     aria-activedescendant=${`m${seq}`} ref=${box} onScroll=${look} onKeyDown=${keys}>
     <div role="rowgroup" style=${{ height: `${last * ROW}px` }}>
-      ${rows.map((at) => {
+      ${rows.map((index) => {
+        const at = moments.seq(index - 1);
         const row = moments.rows.get(at);
         const kind = row ? `k-${row.kind}${row.status === "ok" || row.is_left ? "" : " bad"}` : "";
-        return html`<div role="row" key=${at} id=${`m${at}`} aria-rowindex=${at} aria-selected=${at === seq}
-          class=${`step ${kind}`} style=${{ top: `${(at - 1) * ROW}px` }} onClick=${() => go(at)}>
+        return html`<div role="row" key=${at} id=${`m${at}`} aria-rowindex=${index} aria-selected=${at === seq}
+          class=${`step ${kind}`} style=${{ top: `${(index - 1) * ROW}px` }} onClick=${() => go(at)}>
           <span role="gridcell" class="faint number">${at}</span>
           <span role="gridcell" class="faint number">${row?.step ? `@${row.step}` : ""}</span>
           <span role="gridcell" class="what" style=${{ paddingInlineStart: `${(row?.depth ?? 0) * 14}px` }}>
@@ -116,11 +177,15 @@ function Steps({ moments, seq, go }) {
 
 const VERBS = [
   ["step", "s", "Step"], ["next", "n", "Over"], ["finish", "f", "Out"], ["nextnode", "m", "Node"],
-  ["turn", "t", "Turn"], ["next_error", "e", "Error"],
+  ["turn", "t", "Turn"], ["next_error", "e", "Error"], ["cont", "c", "Continue"],
 ];
 const BACK = /** @type {Record<string, string>} */ ({
   step: "reverse_step", next: "reverse_next", finish: "reverse_finish", nextnode: "prevnode",
-  turn: "prevturn", next_error: "prev_error",
+  turn: "prevturn", next_error: "prev_error", cont: "reverse_cont",
+});
+/** Commands that are not a verb's name. */
+const LINES = /** @type {Record<string, string>} */ ({
+  cont: "continue", reverse_cont: "reverse-continue", next_error: "error next", prev_error: "error prev",
 });
 
 /** @param {{thread: string, go: (seq: number) => void}} props */
@@ -163,48 +228,57 @@ function Search({ thread, go }) {
     </ul>`}`;
 }
 
-/** Breakpoints of a session over the recording; the session is opened with the first one.
- * @param {{thread: string, seq: number, go: (seq: number) => void, say: (text: string) => void}} props */
-function Breakpoints({ thread, seq, go, say }) {
-  const [held, setHeld] = useState(/** @type {any} */ (null));
-  const name = useRef("");
-  useEffect(() => () => void (name.current && send("DELETE", `/sessions/${name.current}`).catch(() => null)), []);
-  const tried = (/** @type {() => Promise<any>} */ work) => work().catch((error) => {
-    if (error.status === 404) (name.current = ""), setHeld(null);
-    say(error.message);
-  });
-  const add = (/** @type {any} */ event) => {
-    event.preventDefault();
-    const spec = event.target.elements.spec.value;
-    tried(async () => {
-      if (!name.current) name.current = (await send("POST", `/threads/${thread}/sessions`)).session;
-      setHeld(await send("POST", `/sessions/${name.current}/breakpoints`, { spec }));
-    });
-  };
-  const drop = (/** @type {number} */ number) =>
-    tried(async () => setHeld(await send("DELETE", `/sessions/${name.current}/breakpoints/${number}`)));
-  const run = (/** @type {string} */ verb) =>
-    tried(async () => {
-      await send("POST", `/sessions/${name.current}/move`, { verb: "goto", to: `#${seq}` });
-      const stop = await send("POST", `/sessions/${name.current}/move`, { verb });
-      say(stop.text || stop.reason);
-      if (stop.seq) go(stop.seq);
-    });
-  return html`<details class="breakpoints">
-    <summary>Breakpoints${held?.breakpoints.length ? ` (${held.breakpoints.length})` : ""}</summary>
-    <form class="row-form" onSubmit=${add}>
-      <label for="spec">Breakpoint</label>
-      <input id="spec" name="spec" required placeholder="break tool:* if error" autocomplete="off" />
-      <button>Set</button>
-    </form>
-    ${held?.breakpoints.length > 0 && html`<ul>
-        ${held.breakpoints.map((/** @type {any} */ one) => html`<li key=${one.number}>
-          ${one.number} <code>${one.spec}</code> <button onClick=${() => drop(one.number)}>Delete</button>
-        </li>`)}
-      </ul>
-      <button onClick=${() => run("reverse_cont")}>Back to the last stop</button>
-      ${" "}<button onClick=${() => run("cont")}>Go to the next stop</button>`}
-  </details>`;
+/** Errors, questions and forks of the run, and a slider over all of it.
+ * @param {{thread: string, moments: Moments, seq: number, go: (seq: number) => void}} props */
+function Strip({ thread, moments, seq, go }) {
+  const [found, setFound] = useState(/** @type {any} */ (null));
+  const last = moments.last.value;
+  useEffect(() => {
+    const stop = new AbortController();
+    const later = setTimeout(() => ask(`/threads/${thread}/overview`, undefined, stop.signal).then(setFound, () => null), found ? 1000 : 0);
+    return () => (clearTimeout(later), stop.abort());
+  }, [thread, last]);
+  const at = (/** @type {number} */ one) => ((one - 1) / Math.max(1, last - 1)) * 1000;
+  const marks = (/** @type {number[]} */ ones, /** @type {number} */ from, /** @type {number} */ to) =>
+    ones.map((one) => `M${at(one).toFixed(1)} ${from}V${to}`).join("");
+  return html`<div class="strip">
+    <svg viewBox="0 0 1000 24" preserveAspectRatio="none" aria-hidden="true">
+      ${found && html`<path class="begun" d=${marks(found.runs, 0, 24)} /><path class="asked" d=${marks(found.interrupts, 6, 18)} />
+        <path class="forked" d=${marks(found.forks, 0, 10)} /><path class="failed" d=${marks(found.errors, 10, 24)} />`}
+    </svg>
+    <input type="range" min="1" max=${last} value=${seq} aria-label="Moment" aria-valuetext=${`Moment ${seq} of ${last}`}
+      onInput=${(/** @type {any} */ event) => go(Number(event.target.value))} />
+    ${found && html`<p class="unseen">
+      ${[[found.runs, "│", "run"], [found.errors, "✕", "error"], [found.interrupts, "◆", "question"], [found.forks, "↳", "fork"]]
+        .filter(([ones]) => ones.length).map(([ones, mark, word]) => `${mark} ${counted(ones.length, word)}`).join("   ")}
+    </p>`}
+  </div>`;
+}
+
+/** Choose another run of the thread, and compare it with this one.
+ * @param {{thread: string, runs: any[], run: any, go: (seq: number) => void}} props */
+function Runs({ thread, runs, run, go }) {
+  if (runs.length < 2) return null;
+  const others = runs.filter((one) => one !== run);
+  return html`<label>Run <select value=${run?.number} onChange=${(/** @type {any} */ event) =>
+      go(runs.find((one) => one.number === Number(event.target.value)).first)}>
+      ${runs.map((one) => html`<option value=${one.number}>${one.number}${one.branch ? `, branch ${one.branch}` : ""}: ${one.stopped_because ?? one.status}</option>`)}
+    </select></label>
+    <a href=${`#/compare/${thread}/${run?.number}/${thread}/${others.at(-1).number}`}>Compare it</a>`;
+}
+
+const KEYS = [
+  ["s n f m t e", "step, over, out, node, turn, error; with Shift back"], ["c C", "to the next stop, and back to the one before"],
+  ["b", "breakpoint at this moment"], ["k", "prepare a fork from here"], [".", "the last moment"], ["1 … 9", "a tab of the inspector"],
+  ["/", "search"], [":", "a command of the debugger"], ["?", "these keys"],
+];
+
+/** @param {Row | undefined} row @returns {string} */
+function stopAt(row) {
+  if (row?.tool) return `break tool:${row.tool}`;
+  if (row?.kind === "hook") return `break hook:${row.name}${row.hook_phase ? `.${row.hook_phase}` : ""}`;
+  if (row?.kind === "model") return "break model:request";
+  return row?.node ? `break ${row.node}` : "break run";
 }
 
 /** @param {{thread: string, seq: number}} props */
@@ -213,79 +287,114 @@ export function Run({ thread: id, seq }) {
   const moments = useMemo(() => new Moments(thread), [thread]);
   const [about, setAbout] = useState(/** @type {any} */ (null));
   const [error, setError] = useState("");
-  const [said, setSaid] = useState("");
+  const [isOpen, setOpen] = useState(session.peek() !== null);
+  const [help, setHelp] = useState(false);
   const last = moments.last.value;
   const here = Math.min(Math.max(seq, 1), Math.max(last, 1));
-  const go = (/** @type {number} */ to) => {
-    const at = Math.min(Math.max(to, 1), moments.last.peek() || 1);
-    history.replaceState(null, "", `#/threads/${thread}/${at}`);
+  const show = (/** @type {string} */ where, /** @type {number} */ at) => {
+    history.replaceState(null, "", `#/threads/${encodeURIComponent(where)}/${at}`);
     dispatchEvent(new HashChangeEvent("hashchange"));
   };
+  const go = (/** @type {number} */ to) => show(id, Math.min(Math.max(to, 1), moments.last.peek() || 1));
   const cursor = useRef(here);
   cursor.current = here;
-  const moving = useRef(Promise.resolve()); // a second key waits until the first has moved
+  const queue = useRef(Promise.resolve()); // a second key waits until the first has moved
+  const after = (/** @type {() => Promise<any>} */ work) => {
+    queue.current = queue.current.then(work).catch((failed) => void (said.value = failed.message));
+  };
+  const does = (/** @type {string} */ line) => {
+    if (running.peek()) return void say(line);
+    after(async () => {
+      if (!session.peek()) await open({ thread: id });
+      const reply = await say(line, cursor.current);
+      const now = reply?.session;
+      if (!now) return;
+      if (now.thread_id !== id) return show(now.thread_id, now.seq ?? 1);
+      await moments.grow();
+      if (now.seq && now.seq !== cursor.current && now.mode !== "REPLAY") go((cursor.current = now.seq));
+    });
+  };
   const move = (/** @type {string} */ verb) => {
-    moving.current = moving.current.then(async () => {
-      try {
-        const stop = await ask(`/threads/${thread}/moments/${cursor.current}/move`, { verb });
-        setSaid(stop.text);
-        if (stop.seq) go((cursor.current = stop.seq));
-      } catch (failed) {
-        setSaid(/** @type {Error} */ (failed).message);
-      }
+    if (session.peek()) return does(LINES[verb] ?? verb.replace("_", "-"));
+    after(async () => {
+      const stop = await ask(`/threads/${thread}/moments/${cursor.current}/move`, { verb });
+      said.value = stop.text;
+      if (stop.seq) go((cursor.current = stop.seq));
     });
   };
   useEffect(() => {
     const stop = new AbortController();
-    ask(`/threads/${thread}`, undefined, stop.signal)
-      .then(async (info) => {
-        const recording = await ask(`/threads/${thread}/recording`, undefined, stop.signal);
+    if (!session.peek()) said.value = "";
+    if (mayDebug()) resume(id).then((found) => found && setOpen(true));
+    moments.need(Math.max(1, seq - 20), Math.max(seq + 40, 60));
+    Promise.all(["", "/recording"].map((what) => ask(`/threads/${thread}${what}`, undefined, stop.signal)))
+      .then(async ([info, recording]) => {
         moments.last.value = recording.last;
         setAbout({ info, recording });
-        moments.need(Math.max(1, seq - 20), Math.max(seq + 40, 60));
         if (info.status === "running") await follow(thread, moments, stop.signal);
       })
       .catch((failed) => stop.signal.aborted || setError(failed.message));
-    return () => stop.abort();
+    return () => {
+      stop.abort();
+      setTimeout(() => session.peek() && !location.hash.startsWith(`#/threads/${encodeURIComponent(session.peek()?.thread_id ?? "")}`) && close());
+    };
   }, [thread]);
+  moments.changed.value;
+  const row = moments.rows.get(here);
   const keys = (/** @type {any} */ event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=range]), textarea, select")) return;
     const verb = VERBS.find(([, key]) => key === event.key.toLowerCase());
+    const tab = document.querySelectorAll(".inspector [role=tab]")[Number(event.key) - 1];
     if (event.key === "/") document.getElementById("q")?.focus();
+    else if (event.key === "?") setHelp(!help);
+    else if (event.key === ".") go(last);
+    else if (tab instanceof HTMLElement) tab.click();
     else if (verb) move(event.key === verb[1] ? verb[0] : BACK[verb[0]]);
+    else if (!mayDebug()) return;
+    else if (event.key === "b") setOpen(true), does(stopAt(row));
+    else if (event.key === "k") setOpen(true), does("fork");
+    else if (event.key === ":") setOpen(true), setTimeout(() => document.getElementById("line")?.focus());
     else return;
     event.preventDefault();
   };
   if (error) return html`<main><p class="bad" role="alert">${error}</p><p><a href="#/">All threads</a></p></main>`;
   if (!about) return html`<main aria-busy="true"><p class="faint">Loading the recording …</p></main>`;
-  moments.changed.value;
-  const row = moments.rows.get(here);
   const runs = about.recording.runs;
   const run = runs.find((/** @type {any} */ one) => one.number === row?.run) ?? runs.at(-1);
-  return html`<main class="run" onKeyDown=${keys}>
+  const executes = session.value?.executes ?? false;
+  const props = { thread, seq: here, go, row, moments, node: row?.node ?? null, does: mayDebug() ? does : null };
+  return html`<main class=${isOpen ? "run with-debugger" : "run"} onKeyDown=${keys}>
     <div class="head">
       <h1>${about.info.title || id}</h1>
-      <p class="faint">
+      <p class="faint line">
         ${[about.info.agent, run && `run ${run.number} of ${runs.length} with ${run.model}, ${run.stopped_because ?? run.status}`,
-          counted(last, "moment"), row?.branch ? `branch ${row.branch}` : ""].filter((part) => part).join(" · ")}
+          counted(last, "moment"), row?.branch ? `branch ${row.branch}` : "", session.value?.mode].filter((part) => part).join(" · ")}
+        <${Runs} thread=${thread} runs=${runs} run=${run} go=${go} />
       </p>
       ${about.recording.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
       ${moments.failed.value && html`<p class="bad" role="alert">${moments.failed.value}</p>`}
+      ${last > 1 && html`<${Strip} thread=${thread} moments=${moments} seq=${here} go=${go} />`}
     </div>
     <section class="left" aria-label="Steps">
-      <div class="verbs" role="group" aria-label="Move; this runs nothing">
+      <div class="verbs" role="group" aria-label=${executes ? "Move; forwards runs the agent" : "Move; this runs nothing"}>
         ${VERBS.map(([verb, key, word]) => html`<span class="pair">
           <button title=${`Back: ${word.toLowerCase()} (${key.toUpperCase()})`} aria-label=${`Back: ${word.toLowerCase()}`}
             onClick=${() => move(BACK[verb])}>◀</button>
-          <button title=${`${word} (${key})`} onClick=${() => move(verb)}>${word} ▶</button>
+          <button class=${executes ? "runs" : ""} disabled=${running.value} title=${`${word} (${key})`} onClick=${() => move(verb)}>
+            ${executes && verb !== "next_error" ? `Run: ${word.toLowerCase()}` : word} ▶</button>
         </span>`)}
+        ${mayDebug() && html`<button aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Debugger</button>`}
+        <button aria-expanded=${help} aria-label="Keys" onClick=${() => setHelp(!help)}>?</button>
       </div>
+      ${help && html`<dl class="keys">${KEYS.map(([key, text]) => html`<dt><kbd>${key}</kbd></dt><dd>${text}</dd>`)}</dl>`}
       <${Search} thread=${thread} go=${go} />
-      ${who.value?.scopes.includes("debug") && html`<${Breakpoints} thread=${thread} seq=${here} go=${go} say=${setSaid} />`}
-      <p role="status" class="said">${said}</p>
-      ${last ? html`<${Steps} moments=${moments} seq=${here} go=${go} />` : html`<p>Nothing is recorded in this thread.</p>`}
+      ${moments.only.value && html`<p class="line row-form">Only <b>${moments.only.value}</b>
+        <button onClick=${() => moments.filter("")}>Show all</button></p>`}
+      <p role="status" class="said">${said.value}</p>
+      ${last ? html`<${Steps} moments=${moments} seq=${here} go=${go} />` : html`<p class="row-form">Nothing is recorded in this thread.</p>`}
     </section>
-    ${last > 0 && html`<${Inspector} thread=${thread} seq=${here} go=${go} node=${row?.node ?? null} />`}
+    ${last > 0 && html`<${Inspector} ...${props} />`}
+    ${isOpen && html`<${Debugger} does=${does} />`}
   </main>`;
 }
 

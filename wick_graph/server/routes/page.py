@@ -1,31 +1,39 @@
 """The page: its files, signing in, and its API over the recordings of threads.
 
-Reading needs the scope `read`, a session `debug`. Nothing here executes a step of an agent.
+Reading needs the scope `read`, a session `debug`, and what a session executes `run` as well.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
-from typing import Annotated, Any, Final, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 from starlette.responses import RedirectResponse, StreamingResponse
 
-from wick_graph.debug import protocol
-from wick_graph.debug.answers import Answers
+from wick_graph.debug import DebugSession, protocol
+from wick_graph.debug.answers import Answers, Showing
+from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import DebugError, StorageError, ThreadBusyError, ThreadNotFoundError
+from wick_graph.exports.plain import Hider, plain
+from wick_graph.journal.value_store import Mask, known_secrets
 from wick_graph.picture import overlay_of, picture_of
 from wick_graph.picture.formats import layout_of
 from wick_graph.server import schemas
-from wick_graph.server.guard import API, PAGE, SECRET, Debugging, Reader, RequestContext
-from wick_graph.server.recordings import Recordings
+from wick_graph.server.guard import API, PAGE, SECRET, Admin, Debugging, Reader, RequestContext
+from wick_graph.server.recordings import Recordings, Session
+from wick_graph.server.routes import operations
 from wick_graph.server.schemas import Before, Limit, thread_answer
 from wick_graph.server.sign_in import LASTS, Signed, SignIns
 from wick_graph.server.sse import EventStream, frame
-from wick_graph.service.options import Problem
+from wick_graph.service.options import LOCAL, Problem
+from wick_graph.service.runs import RunRequest
 from wick_graph.store.server_rows import SCOPES
 
 # --- The files of the page: they hold no data, and need no token.
@@ -231,9 +239,16 @@ async def moments(
     asked: Asked,
     after: Annotated[int, Query(ge=0, le=2**32, description="Only later moments.")] = 0,
     limit: Items = 200,
+    node: Annotated[str, Query(max_length=200, description="Only of this node.")] = "",
 ) -> protocol.MomentPage:
     """Return a page of moments; its cost does not grow with the thread."""
-    return await _asked(asked.moments, after, limit)
+    return await _asked(asked.moments, after, limit, node)
+
+
+@router.get(f"{_THREAD}/overview")
+async def overview(context: Reader, asked: Asked) -> protocol.OverviewAnswer:
+    """Return the numbers of the moments to look at first."""
+    return await _asked(asked.overview)
 
 
 @router.get(_MOMENT)
@@ -294,6 +309,18 @@ async def writes(context: Reader, asked: Asked, seq: Seq) -> protocol.WritesAnsw
 async def why(context: Reader, asked: Asked, seq: Seq, path: StatePath) -> protocol.WhyAnswer:
     """List the causes of a value in the state, the nearest first."""
     return await _asked(asked.why, seq, path)
+
+
+@router.get(f"{_MOMENT}/route")
+async def route(context: Reader, asked: Asked, seq: Seq) -> protocol.RouteAnswer:
+    """Return the router's decision of a moment."""
+    return await _asked(asked.route, seq)
+
+
+@router.get(f"{_MOMENT}/tokens")
+async def tokens(context: Reader, asked: Asked, seq: Seq) -> protocol.TokensAnswer:
+    """List the usage of the model calls of a moment's branch."""
+    return await _asked(asked.tokens, seq)
 
 
 @router.get(f"{_MOMENT}/preview")
@@ -383,53 +410,150 @@ async def events(
 
 
 @router.get(f"{_THREAD}/graph")
-async def graph(context: Reader, thread_id: schemas.ThreadIdPath) -> dict[str, Any]:
+async def graph(
+    context: Reader, request: Request, thread_id: schemas.ThreadIdPath
+) -> dict[str, Any]:
     """Return the agent's graph as data, with its layout and the thread laid over it."""
     agent_id = (await context.thread(thread_id)).agent
-    if agent_id is None or agent_id not in context.tenant.agents:
+    own = _graph_of(request)
+    if own is None and (agent_id is None or agent_id not in context.tenant.agents):
         raise Problem(404, "the agent of this thread is not served here")
-    agent = await context.agent(agent_id)
+    agent = await context.agent(agent_id) if own is None else None
 
     def drawn() -> dict[str, Any]:
-        built = agent.graph if agent.spec.guest else agent.graph_over(context.saver)
-        picture = picture_of(built).with_run(overlay_of(built, thread_id))
+        if agent is None:
+            built = own.copy({"checkpointer": context.saver})
+        else:
+            built = agent.graph if agent.spec.guest else agent.graph_over(context.saver)
+        picture = picture_of(built)
+        with suppress(ThreadNotFoundError):  # a run that is held at its beginning
+            picture = picture.with_run(overlay_of(built, thread_id))
         made = {**picture.to_dict(), "layout": layout_of(picture)}
         for node, box in zip(made["nodes"], picture.boxes, strict=True):
             node["lines"] = picture.lines_of(box)
         for edge, arrow in zip(made["edges"], picture.arrows, strict=True):
             edge["text"] = picture.label_of(arrow)
-        made["run"].pop("path")  # it grows with the thread, and the list of moments has it
+        made.get("run", {}).pop(
+            "path", None
+        )  # it grows with the thread, and the list of moments has it
         return made
 
     return await _asked(drawn)
 
 
-# --- Sessions: a cursor with breakpoints, of one user at a time.
+# --- Runs side by side, traces, and the gateway's boxes.
+
+
+@router.get(f"{_THREAD}/compare")
+async def compare(
+    context: Reader,
+    request: Request,
+    asked: Asked,
+    run: Annotated[int, Query(ge=0, le=2**31, description="A run of the thread.")],
+    theirs: Annotated[int, Query(ge=0, le=2**31, description="The other run.")],
+    other: Annotated[str | None, Query(max_length=200, description="The other thread.")] = None,
+) -> protocol.CompareAnswer:
+    """Compare two runs, or the branches of runs of two threads."""
+    second = asked if other is None else await _answers(context, request, other)
+    return await _asked(asked.compare, run, second, theirs)
+
+
+router.get("/traces")(operations.list_traces)
+router.get("/traces/{trace_id}")(operations.show)
+
+
+@router.get("/gateway")
+async def gateway(context: Admin) -> dict[str, Any]:
+    """Return the gateway's boxes: what came, what goes out, dead letters, jobs of chats."""
+    box = context.saver.mailbox
+
+    def looked() -> dict[str, Any]:
+        found = {"inbox": box.inbox(), "outbox": box.outbox(), "dead": box.outbox("dead")}
+        configured = context.service.file.cron if context.tenant.name == LOCAL else {}
+        jobs = {name: job.model_dump(mode="json") for name, job in configured.items()}
+        jobs |= {k.partition("/")[2]: fact.get("job") for k, fact in box.facts("cron/").items()}
+        return {
+            **{name: [asdict(row) for row in rows] for name, rows in found.items()},
+            "counts": box.counts(),
+            "cron": jobs,
+            "running": {name: about.get("channels") or {} for name, about in box.alive().items()},
+        }
+
+    hider = Hider(Mask(b"", known_secrets()))
+    return dict(Showing(hider).value(plain(await box.run(looked))))
+
+
+@router.post("/gateway/outbox/{row}/resend", status_code=204, response_class=Response)
+async def resend(
+    context: Admin, row: Annotated[int, Path(ge=1, le=2**31, description="The message.")]
+) -> Response:
+    """Send a dead letter again."""
+    if not await context.saver.mailbox.run(context.saver.mailbox.resend, row):
+        raise Problem(404, "there is no such dead letter")
+    return Response(status_code=204)
+
+
+# --- Sessions: the debugger, of one user at a time.
 
 
 class SessionForm(schemas.Form):
     """Open a session."""
 
 
-class MoveForm(schemas.Form):
-    """Move a session's cursor over its recording; this executes nothing."""
+class NewSessionForm(schemas.Form):
+    """Open a session over a new thread."""
 
-    verb: protocol.Verb | Literal["goto"]
-    """The move."""
-    to: Annotated[str, Field(max_length=100)] = ""
-    """The position for `goto`, as in `@12` or `#57`."""
+    agent: Annotated[str, Field(max_length=200)]
+    """The agent that runs in it."""
 
 
-class BreakpointForm(schemas.Form):
-    """Set a breakpoint."""
+class CommandForm(schemas.Form):
+    """A command of the debugger."""
 
-    spec: Annotated[str, Field(max_length=500)]
-    """As in the debugger: `break tool:* if error`."""
+    line: Annotated[str, Field(min_length=1, max_length=100_000)]
+    """As in a terminal: `next`, `break tool:* if error`, `run TEXT`, `fork`; or `hold`."""
+    at: Annotated[int | None, Field(ge=1, le=2**32)] = None
+    """The moment of the cursor."""
 
 
 SessionName = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="The session.")]
 
 _SESSION: Final = "/sessions/{session}"
+
+
+async def _begun(
+    context: RequestContext,
+    request: Request,
+    answers: Answers,
+    opened: Callable[[], DebugSession],
+    name: str | None,
+) -> protocol.SessionAnswer:
+    """Open a session; what it executes needs the scope `run`, and an answer `approve`."""
+    caller, kept = context.caller, None
+    agent = await context.agent(name) if name in context.tenant.agents else None
+    graph = _graph_of(request)
+    if agent is not None:
+        asked = RunRequest(agent_id=agent.name, kind="resume")
+        kept = (await context.with_context(agent, asked, answers.thread_id)).context
+
+    def made_agent() -> Any:
+        caller.require("run")
+        if graph is not None:
+            return graph
+        if agent is None:
+            raise DebugError("the agent of this thread is not served here; nothing can run")
+        return agent.graph if agent.spec.guest else agent.graph_over(context.saver)
+
+    needs = "the token's scope does not allow answers; this needs approve"
+    refused = {} if caller.allows("approve") else {"answer": needs}
+
+    def made() -> Session:
+        debugger, tenant = opened(), context.tenant
+        debugger.context = kept
+        return Session(tenant.name, answers, debugger, made_agent, refused, tenant.runs.holders)
+
+    held = await _asked(_recordings(request).begin, made, context.tenant.name, answers.thread_id)
+    return await _asked(answers.described, held.name, held.debugger)
 
 
 @router.post(f"{_THREAD}/sessions", status_code=201)
@@ -443,63 +567,60 @@ async def begin(
     answers = await _answers(context, request, thread_id)
     if await context.saver.leases.aepoch(thread_id) is not None:
         raise ThreadBusyError("thread is busy")
-    held = await _asked(_recordings(request).begin, context.tenant.name, thread_id, answers)
-    return await _asked(answers.described, held.name, held.debugger)
+    agent = (await context.thread(thread_id)).agent
+    return await _begun(context, request, answers, answers.session, agent)
+
+
+@router.post("/sessions", status_code=201)
+async def begin_anew(
+    context: Debugging, request: Request, form: NewSessionForm
+) -> protocol.SessionAnswer:
+    """Open a session over a new thread; `run TEXT` begins its first run, which is held."""
+    if form.agent not in _sessions_of(context, request):
+        raise Problem(404, "agent not found")
+    thread_id = new_thread_id()
+    answers = _recordings(request).fresh(context.saver, thread_id)
+    opened = partial(DebugSession, thread_id=thread_id)
+    return await _begun(context, request, answers, opened, form.agent)
+
+
+@router.get("/sessions")
+async def session_agents(context: Debugging, request: Request) -> list[str]:
+    """List the agents, or the graphs, that a session can run."""
+    return _sessions_of(context, request)
+
+
+def _sessions_of(context: RequestContext, request: Request) -> list[str]:
+    return [*request.app.state.graphs] or [*context.tenant.agents]
+
+
+def _graph_of(request: Request) -> Any:
+    """Return the LangGraph graph that all sessions run; None if they run agents."""
+    return next(iter(request.app.state.graphs.values()), None)
 
 
 @router.get(_SESSION)
 async def session(
     context: Debugging, request: Request, session: SessionName
-) -> protocol.SessionAnswer:
-    """Describe a session; 60 silent seconds end it."""
+) -> protocol.ConsoleAnswer:
+    """Return the reply to the last command, if it goes on; 60 silent seconds end a session."""
     held = await _asked(_recordings(request).session, context.tenant.name, session)
-    return await _asked(held.answers.described, session, held.debugger)
+    return await held.answer()
 
 
-@router.post(f"{_SESSION}/move")
-async def move_session(
-    context: Debugging, request: Request, session: SessionName, form: MoveForm
-) -> protocol.StopAnswer:
-    """Move a session's cursor, up to a breakpoint; this executes nothing."""
+@router.post(_SESSION)
+async def command(
+    context: Debugging, request: Request, session: SessionName, form: CommandForm
+) -> protocol.ConsoleAnswer:
+    """Give a command; moves over what is recorded execute nothing."""
     held = await _asked(_recordings(request).session, context.tenant.name, session)
-
-    def moved() -> protocol.StopAnswer:
-        debugger = held.debugger
-        stop = debugger.goto(form.to) if form.verb == "goto" else debugger.verb(form.verb)
-        return held.answers.stop(stop)
-
-    return await _asked(moved)
-
-
-@router.post(f"{_SESSION}/breakpoints", status_code=201)
-async def add_breakpoint(
-    context: Debugging, request: Request, session: SessionName, form: BreakpointForm
-) -> protocol.SessionAnswer:
-    """Set a breakpoint in a session."""
-    held = await _asked(_recordings(request).session, context.tenant.name, session)
-    try:
-        await asyncio.to_thread(held.debugger.add, form.spec)
-    except DebugError as error:
-        raise Problem(400, str(error)) from None
-    return await _asked(held.answers.described, session, held.debugger)
-
-
-@router.delete(f"{_SESSION}/breakpoints/{{number}}")
-async def delete_breakpoint(
-    context: Debugging,
-    request: Request,
-    session: SessionName,
-    number: Annotated[int, Path(ge=1, le=10**6, description="The breakpoint.")],
-) -> protocol.SessionAnswer:
-    """Delete a breakpoint of a session."""
-    held = await _asked(_recordings(request).session, context.tenant.name, session)
-    await _asked(held.debugger.breakpoints.delete, number)
-    return await _asked(held.answers.described, session, held.debugger)
+    held.begin(form.line.strip(), form.at)
+    return await held.answer()
 
 
 @router.delete(_SESSION, status_code=204, response_class=Response)
 async def end(context: Debugging, request: Request, session: SessionName) -> Response:
-    """Close a session."""
+    """Close a session; a run of its own that it holds is kept for later."""
     await _asked(_recordings(request).end, context.tenant.name, session)
     return Response(status_code=204)
 
