@@ -81,8 +81,7 @@ class _Turn:
     reply: AIMessage
     asked: ModelRequest | None
     """The last request to the model; None if a hook gave the reply in its place."""
-    empty: bool = False
-    """Whether the reply has neither text nor calls."""
+    empty: bool = False  # it has neither text nor calls
     verdict: Verdict = _NO_VERDICT
     given: bool = False
     """Whether it gave the agent's output."""

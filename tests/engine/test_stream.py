@@ -15,8 +15,8 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk
 from langgraph.types import interrupt
 
-from tests.engine.support import agent_of
-from wick_graph import Agent, BaseHook, events
+from tests.engine.support import agent_of, wild
+from wick_graph import Agent, BaseHook, ai, events, tool
 from wick_graph.constants import EVENT_QUEUE_SIZE
 from wick_graph.engine.streaming import text_piece
 from wick_graph.errors import MessageError
@@ -348,3 +348,42 @@ def test_each_reply_has_its_own_name_even_if_its_pieces_are_the_same_objects(sty
         held = agent.graph.get_state(config).values["messages"]
     assert [one.id for one in held if isinstance(one, AIMessage)] == told
     assert [piece.message.id for piece in pieces] == [None] * 3
+
+
+@tool(return_direct=True)
+def final() -> str:
+    """Give the answer itself."""
+    return "42"
+
+
+class Instead(BaseHook):
+    """Answer in the model's place."""
+
+    name = "instead"
+
+    def wrap_model_call(self, request: Any, next: Any) -> Any:
+        return ai("By hand.")
+
+
+@both
+@pytest.mark.parametrize(
+    ("step", "options", "said"),
+    [
+        (call("final"), {"tools": [final]}, "42"),
+        ("never", {"hooks": [Instead()]}, "By hand."),
+        (
+            wild("final"),
+            {"tools": [final], "max_iterations": 1},
+            "Stopped after 1 step without a final answer.",
+        ),
+        ("Said.", {}, "Said."),
+    ],
+    ids=["tool", "hook", "limit", "model"],
+)
+def test_a_reader_gets_the_last_words_once(
+    style: str, step: Any, options: dict[str, Any], said: str
+) -> None:
+    agent = Agent(model=ScriptedModel([step]), **options)
+    pieces = [e for e in read(agent, "?", style) if isinstance(e, events.ChatModelStream)]
+    assert "".join(e.delta for e in pieces) == said
+    assert agent.invoke("?").text == said

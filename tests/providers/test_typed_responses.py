@@ -196,3 +196,11 @@ def test_thoughts_beside_an_empty_content_are_told(door: str, kit: Strict) -> No
     pieces = [e for e in events_of(Agent(model=model), door, "t") if isinstance(e, ChatModelStream)]
     assert "".join(e.reasoning for e in pieces) == "Hm."
     assert "".join(e.delta for e in pieces) == "Bern."
+
+
+def test_a_refusal_of_chat_completions_is_quoted_too(kit: Strict) -> None:
+    model = ChatOpenAI(model="gpt-5", base_url=kit.url, api_key=SecretStr("k"), max_retries=0)
+    agent: Agent = Agent(model=model, output_type=NativeOutput(City), output_retries=0)
+    kit.will_say(Said(refusal="I cannot help with that."))
+    with pytest.raises(OutputError, match="the model refused: I cannot help with that"):
+        agent.invoke("Go")
