@@ -17,8 +17,9 @@ from wick_graph.cli.gateway import serve
 from wick_graph.config import load_config
 from wick_graph.gateway.channels import http, telegram
 from wick_graph.gateway.gateway import Gateway
+from wick_graph.models import demo
 
-_ = Gateway, http, telegram  # with all that they load
+_ = Gateway, demo, http, telegram  # with all that they load
 
 
 def main(file: Path) -> None:

@@ -35,7 +35,7 @@ LIBRARIES: Final = (
     *("wick_graph.cli.app", "wick_graph.debug", "wick_graph.loading", "wick_graph.store"),
     *("wick_graph.testing", "yaml", "langchain_openai", "rich.markdown"),
     *("wick_graph.debug.terminal.shell", "wick_graph.gateway.gateway", "wick_graph.server.app"),
-    "wick_graph.server.process",
+    *("wick_graph.server.process", "wick_graph.models.demo", "jsonschema.validators"),
 )
 _READ_BY_PYTHON: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "COV")
 _REQUEST_BYTES: Final = 2**20
