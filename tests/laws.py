@@ -185,7 +185,7 @@ NOT_OURS: dict[str, tuple[str, ...]] = {
     "store.transactions": ("self._local",),
     "debug.terminal.move_commands": ("session.agent",),
     "exports.testfile": ("agent",),
-    "foreign.held": ("manager", "self._here"),
+    "foreign.held": ("manager", "saver", "self._here"),
     "foreign.seams": ("chunks",),
     "testing.recorded": ("run_manager",),
     "tools.bound": ("declares",),

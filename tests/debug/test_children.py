@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from wick_graph import Agent, SqlSaver
+from wick_graph.cli.export import Source, write
 from wick_graph.debug import DebugSession
 from wick_graph.debug.terminal import Shell
 from wick_graph.errors import DebugError
@@ -124,3 +128,28 @@ def test_a_sub_agent_without_a_recording_is_named(store: SqlSaver) -> None:
             "agent:child",
             "model",
         ]
+
+
+def test_html_pages_link_a_sub_agent_and_its_caller(store: SqlSaver, tmp_path: Path) -> None:
+    (spawned,) = Journal(store, "t").moments(kind="agent.spawn")
+    thread = spawned.fields["t"]
+    for exported, other in (("t", thread), (thread, "t")):
+        folder = tmp_path / exported.replace(":", "_")
+        folder.mkdir()
+        journal = Journal(store, exported)
+        source = Source(journal=journal, saver=store, config=tmp_path / "agents.yaml")
+        told = write(source, "html", folder / "a b.html")
+        (beside,) = set(folder.iterdir()) - {folder / "a b.html"}
+        assert told == [f"wrote {folder / 'a b.html'}", f"wrote {beside}"]
+        pages = {exported: data_of(folder / "a b.html"), other: data_of(beside)}
+        names = {exported: "a%20b.html", other: quote(beside.name)}
+        links = [row[-1]["below"] for row in pages["t"]["moments"] if "below" in str(row[-1])]
+        assert links == [f"{names[thread]}#1"] * 2  # where it begins and where it returns
+        assert pages[thread]["above"] == f"{names['t']}#{spawned.seq}"
+        assert pages["t"]["above"] is None
+
+
+def data_of(page: Path) -> Any:
+    found = re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])

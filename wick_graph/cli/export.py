@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import quote
 
 import typer
 
@@ -218,10 +219,21 @@ def write(source: Source, form: Form, where: Path) -> list[str]:
 
 def _html(source: Source, where: Path, hider: Hider) -> list[str]:
     from wick_graph.exports.page import as_page
+    from wick_graph.exports.plain import Hider
+    from wick_graph.journal.links import related
 
-    page = as_page(source.journal, hider, source.run, picture_of_thread(source))
-    where.write_text(page, encoding="utf-8", errors="backslashreplace")
-    return []
+    def put(file: Path, page: str) -> None:
+        file.write_text(page, encoding="utf-8", errors="backslashreplace")
+
+    others = {one.thread_id: one for one in related(source.journal)}
+    names = {thread: default_name("html", f"{where.stem}.{thread}") for thread in others}
+    pages = {thread: quote(name) for thread, name in names.items()}
+    pages[source.journal.thread_id] = quote(where.name)
+    put(where, as_page(source.journal, hider, source.run, picture_of_thread(source), pages))
+    for thread, journal in others.items():
+        own = Hider.of(journal, _patterns(source), trusted=not source.is_file)
+        put(where.with_name(names[thread]), as_page(journal, own, pages=pages))
+    return [f"wrote {where.with_name(name)}" for name in names.values()]
 
 
 def _wickrun(source: Source, where: Path, hider: Hider) -> list[str]:

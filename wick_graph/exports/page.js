@@ -24,6 +24,11 @@
     if (className) made.className = className;
     return made;
   };
+  const link = (text, to) => {
+    const made = make("a", text);
+    made.href = to;
+    return made;
+  };
   const valueAt = (place) => data.values[place];
 
   // --- values ---------------------------------------------------------------------------------
@@ -195,6 +200,7 @@
   const showPanel = () => {
     const panel = at("panel");
     panel.replaceChildren();
+    if (moments[here].below) panel.append(link("Open the sub-agent's recording", moments[here].below));
     PANELS[tab](panel, moments[here]);
     for (const button of at("tabs").children) {
       const chosen = button.textContent === tab;
@@ -305,6 +311,7 @@
       + ", " + r.started.slice(0, 19).replace("T", " "));
     if (data.hidden) about.push("secrets are hidden in " + data.hidden + " values");
     at("about").textContent = about.join(" · ") || "nothing is recorded in this thread";
+    if (data.above) at("about").append(" · ", link("Open the caller's recording", data.above));
     for (const name of TABS) {
       const button = make("button", name);
       button.type = "button";

@@ -6,19 +6,21 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
 
 from wick_graph.constants import TURNING
-from wick_graph.errors import StorageError
+from wick_graph.errors import DebugError, StorageError
 from wick_graph.exports.plain import Hider, plain
 from wick_graph.journal import Blame, Entry, Journal
 from wick_graph.journal.entry import GAP
 from wick_graph.journal.journal import text_from
+from wick_graph.journal.links import begun_by, caller_of
 from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.langgraph_config import HIDDEN
 from wick_graph.picture import Picture, as_svg
@@ -29,23 +31,31 @@ from wick_graph.picture.svg import STYLE
 
 Made = dict[str, Any]
 
+Pages = Mapping[str, str]
+"""Addresses of pages by their threads."""
+
+_ALONE: Final[Pages] = MappingProxyType({})
+
 _KEPT: Final = 16
 """Checkpoints that are kept: neighbours ask for the same."""
 
 _RUN: Final = ("number", "run_id", "mode", "status", "stopped_because", "agent", "model", "level")
 
 
-def digest_of(journal: Journal, hider: Hider, run: int | str | None = None) -> Made:
-    """Collect the data of a thread, or of one of its runs.
+def digest_of(
+    journal: Journal, hider: Hider, run: int | str | None = None, pages: Pages = _ALONE
+) -> Made:
+    """Collect the data of a thread, or of one of its runs, with links to the `pages` of others.
 
     Raises:
         StorageError: The thread has no such run.
     """
-    return _Digest(journal, hider).made(run)
+    return _Digest(journal, hider, pages).made(run)
 
 
 class _Digest:
-    def __init__(self, journal: Journal, hider: Hider) -> None:
+    def __init__(self, journal: Journal, hider: Hider, pages: Pages) -> None:
+        self._pages = pages
         self._journal = Journal(journal.saver, journal.thread_id, keep=_KEPT)
         self._hider = hider
         self._values: list[Any] = []
@@ -71,7 +81,24 @@ class _Digest:
             "facts": _FACTS,
             "values": self._values,
             "hidden": self._hider.hidden,
+            "above": self._above() if self._pages else None,
         }
+
+    def _above(self) -> str | None:
+        """Return the address of the moment that started this thread, if its page is known."""
+        link = caller_of(self._journal)
+        page = None if link is None else self._pages.get(link.thread_id)
+        return None if link is None or page is None else f"{page}#{link.seq}"
+
+    def _below(self, entry: Entry) -> str | None:
+        """Return the address of the run that a moment starts or ends, if its page is known."""
+        page = self._pages.get(entry.fields["t"])
+        if page is None:
+            return None
+        try:
+            return f"{page}#{begun_by(self._journal, entry).seq}"
+        except DebugError:  # it has no recording
+            return None
 
     def _run(self, run: Any) -> Made:
         made = {name: getattr(run, name) for name in _RUN}
@@ -106,6 +133,8 @@ class _Digest:
         self._state(entry)
         if entry.kind == "model" and entry.phase in REQUESTS:
             made["request"] = self._asked(lambda: self._request(entry))
+        if entry.kind == "agent":
+            made["below"] = self._below(entry)
         if entry.what == "node.exit":
             made["writes"] = self._asked(lambda: list(self._writes(entry)))
         return self._row(made)
@@ -270,13 +299,16 @@ def as_page(
     hider: Hider,
     run: int | str | None = None,
     picture: Picture | None = None,
+    pages: Pages = _ALONE,
 ) -> str:
     """Return the page with its data, script and styles; it loads nothing.
+
+    `pages` are the addresses of the pages of other threads, to link callers and sub-agents.
 
     Raises:
         StorageError: The thread has no such run.
     """
-    made = digest_of(journal, hider, run)
+    made = digest_of(journal, hider, run, pages)
     data = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
     data = data.translate(_SPELT)
     script, style = _asset("page.js"), _asset("page.css")

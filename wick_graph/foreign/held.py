@@ -276,7 +276,8 @@ def way_of(graph: Any, config: Any, door: str) -> Call:
     Raises:
         DebugError: That loop runs this code, so a sync run would wait for it forever.
     """
-    loop, here = getattr(saver_of(graph, config), "loop", None), None
+    saver: Any = saver_of(graph, config)
+    loop, here = getattr(saver, "loop", None), None
     with suppress(RuntimeError):
         here = asyncio.get_running_loop()
     if door == "sync" and loop is not None and loop is here:

@@ -39,6 +39,22 @@ def caller_of(journal: Journal) -> Link | None:
     return Link(info.parent, spawned[-1].seq, above.run(spawned[-1].run).agent)
 
 
+def related(journal: Journal) -> Iterator[Journal]:
+    """Yield the recordings of a thread's callers, and of its sub-agents and theirs."""
+    seen, above = {journal.thread_id}, journal
+    while (link := caller_of(above)) is not None and link.thread_id not in seen:
+        above = Journal(journal.saver, link.thread_id)
+        seen.add(link.thread_id)
+        yield above
+    waiting = [journal]
+    while waiting:
+        for thread in children_of(waiting.pop()).keys() - seen:
+            seen.add(thread)
+            if journal.saver.threads.look(thread) is not None:
+                waiting.append(Journal(journal.saver, thread))
+                yield waiting[-1]
+
+
 def begun_by(journal: Journal, entry: Entry) -> Link:
     """Return where the run that a moment started begins: the first such moment, the first run.
 
