@@ -47,3 +47,16 @@ def test_react_s_use_stream_with_an_approval(served: Served) -> None:
     assert seen["before"] == ["What is 21*2?", "Let me see."]
     assert seen["after"] == ["What is 21*2?", "Let me see.", "42", "It is 42."]
     assert seen["left"] == 0
+
+
+def test_ag_ui_s_client_with_an_approval(served: Served) -> None:
+    seen = told("ag_ui_client.mjs", f"{served.url}/ag-ui/careful")
+    assert seen["question"]["metadata"] == {"tool": "calculate", "args": {"expression": "21*2"}}
+    assert seen["outcome"] == "success"
+    assert seen["kinds"].count("RUN_FINISHED") == 2
+    assert seen["messages"] == [
+        ["user", "What is 21*2?"],
+        ["assistant", "Let me see."],
+        ["tool", "42"],
+        ["assistant", "It is 42."],
+    ]

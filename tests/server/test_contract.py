@@ -28,13 +28,11 @@ agents:
     backend: {type: local, workdir: ./files}
   careful: {model: 'scripted:demo', approvals: {calculate: true}}
 """
-ENDLESS = (
-    "/agents/events",
-    "/ui/api/v1/threads/{thread_id}/events",
-    "/langgraph/threads/{thread_id}/stream",
-    "/langgraph/threads/{thread_id}/stream/events",
-)
-"""Streams without an end; `test_event_bus.py`, `test_page_api.py`, `test_langgraph.py` read it."""
+ENDLESS = ("/agents/events", "/ui/api/v1/threads/{thread_id}/events")
+"""Streams without an end; `test_event_bus.py` and `test_page_api.py` read them."""
+FOREIGN = "^/(langgraph|ag-ui)/"
+"""APIs of others: their clients say what a request is, and our description has less to say of it;
+`test_langgraph.py` and `test_ag_ui.py` test them."""
 KNOWN = 60
 """Things of each kind that are there to be found: each is taken away, or answered, once."""
 
@@ -107,6 +105,7 @@ def test_N6_schemathesis_finds_nothing(tmp_path: Path) -> None:
                 *("--checks", "all", "--max-examples", str(EXAMPLES), "--continue-on-failure"),
                 *(
                     *(word for path in ENDLESS for word in ("--exclude-path", path)),
+                    *("--exclude-path-regex", FOREIGN),
                     "--seed",
                     "1",
                     "--workers",
@@ -127,8 +126,10 @@ def test_N6_schemathesis_finds_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, said
     assert "No issues found" in done.stdout, said
     count = sum(len(operations) for operations in paths.values())
-    assert f"Selected: {count - len(ENDLESS)}/{count}" in done.stdout, said
-    assert f"Tested: {count - len(ENDLESS)}" in done.stdout, said
+    own = {path: found for path, found in paths.items() if not re.match(FOREIGN, path)}
+    tested = sum(len(operations) for operations in own.values()) - len(ENDLESS)
+    assert f"Selected: {tested}/{count}" in done.stdout, said
+    assert f"Tested: {tested}" in done.stdout, said
     assert health == {"status": "ok"}
 
 

@@ -22,9 +22,11 @@ TOOL = {
 GOES_ON = {"thread_id": "{waiting}", "answer": {"decision": "approve"}}
 SKILL = {"files": {"SKILL.md": "---\nname: knit\ndescription: How to knit.\n---\nKnit."}}
 CHAT = {"model": "default", **ASK}
+AG_UI = {"threadId": "ag-ui", "runId": "1", **ASK}
 UI = "/ui/api/v1"
 USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("GET", "/health"): ("/health", None, 200),
+    ("POST", "/ag-ui/{agent_id}"): ("/ag-ui/default", AG_UI, 200),
     ("GET", "/metrics"): ("/metrics", None, 200),
     ("GET", "/agents"): ("/agents", None, 200),
     ("POST", "/agents"): ("/agents", {"agent_id": "new", "model": "scripted:demo"}, 201),

@@ -25,7 +25,7 @@ from wick_graph.debug import DebugSession, protocol
 from wick_graph.errors import WickError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Guard, Traced, needed_by
-from wick_graph.server.protocols import openai
+from wick_graph.server.protocols import ag_ui, openai
 from wick_graph.server.protocols.langgraph import protocol as langgraph_protocol
 from wick_graph.server.protocols.langgraph import runs as langgraph_runs
 from wick_graph.server.protocols.langgraph import threads as langgraph_threads
@@ -49,6 +49,7 @@ ROUTES: Final = (
     runs.run_router,
     threads.router,
     openai.router,
+    ag_ui.router,
     langgraph_runs.router,
     langgraph_threads.router,
     langgraph_protocol.router,

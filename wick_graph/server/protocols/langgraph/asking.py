@@ -234,7 +234,7 @@ async def new_turns(
 ) -> tuple[list[dict[str, Any]], list[str | None]]:
     """Return what the user says after the last answer, and the ids of these messages.
 
-    A message whose id the thread knows is not new: it would replace the one that is there.
+    A message with an id that the thread knows is not new: it would replace the one there.
 
     Raises:
         MessageError: A message is refused.

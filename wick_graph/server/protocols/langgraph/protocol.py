@@ -268,7 +268,7 @@ class EventsForm(BaseModel):
 
 
 class Seen:
-    """The runs whose end some kind of stream has told, so that none tells it twice.
+    """The ended runs that streams have told to their ends, by the channels of the stream.
 
     A stream without a place begins with the thread's latest run, unless the end of that was told: a
     client may open its streams before or after a run that is quick.

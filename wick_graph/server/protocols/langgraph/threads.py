@@ -684,46 +684,42 @@ async def list_namespaces(context: Reader, form: NamespaceSearch) -> Any:
 
 _NO_CRONS: Final = "crons: not supported; write a schedule for the gateway in agents.yaml"
 
-_NOT_THERE: Final[Any] = {501: {"model": schemas.ErrorAnswer, "description": "Not supported."}}
 
-
-@router.post("/runs/crons", response_model=dict[str, Any], responses=_NOT_THERE)
+@router.post("/runs/crons", response_model=dict[str, Any])
 async def create_cron(context: Runner, form: Json) -> Any:
     """Refuse a schedule."""
-    raise Problem(501, _NO_CRONS)
+    raise Problem(404, _NO_CRONS)
 
 
-@router.post("/threads/{thread_id}/runs/crons", response_model=dict[str, Any], responses=_NOT_THERE)
+@router.post("/threads/{thread_id}/runs/crons", response_model=dict[str, Any])
 async def create_cron_in(context: Runner, thread_id: schemas.ThreadIdPath, form: Json) -> Any:
     """Refuse a schedule."""
     await context.thread(thread_id)
-    raise Problem(501, _NO_CRONS)
+    raise Problem(404, _NO_CRONS)
 
 
-@router.post("/runs/crons/search", response_model=list[dict[str, Any]], responses=_NOT_THERE)
+@router.post("/runs/crons/search", response_model=list[dict[str, Any]])
 async def search_crons(context: Reader, form: Json) -> Any:
     """Refuse to list schedules."""
-    raise Problem(501, _NO_CRONS)
+    raise Problem(404, _NO_CRONS)
 
 
-@router.post("/runs/crons/count", response_model=int, responses=_NOT_THERE)
+@router.post("/runs/crons/count", response_model=int)
 async def count_crons(context: Reader, form: Json) -> Any:
     """Refuse to count schedules."""
-    raise Problem(501, _NO_CRONS)
+    raise Problem(404, _NO_CRONS)
 
 
 CronId = Annotated[str, Path(max_length=128, description="A schedule.")]
 
 
-@router.patch("/runs/crons/{cron_id}", response_model=dict[str, Any], responses=_NOT_THERE)
+@router.patch("/runs/crons/{cron_id}", response_model=dict[str, Any])
 async def change_cron(context: Runner, cron_id: CronId, form: Json) -> Any:
     """Refuse to change a schedule."""
-    raise Problem(501, _NO_CRONS)
+    raise Problem(404, _NO_CRONS)
 
 
-@router.delete(
-    "/runs/crons/{cron_id}", status_code=204, response_class=Response, responses=_NOT_THERE
-)
+@router.delete("/runs/crons/{cron_id}", status_code=204, response_class=Response)
 async def delete_cron(context: Runner, cron_id: CronId) -> Response:
     """Refuse to delete a schedule."""
-    raise Problem(501, _NO_CRONS)
+    raise Problem(404, _NO_CRONS)
