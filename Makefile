@@ -11,7 +11,7 @@ export ASK
 # A module is compiled once, not in each process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-local-llm mutants bench bench-gate bench-server kill test-kill clean
+.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -62,8 +62,8 @@ all: lint type test
 test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that take long, the sisters of others, and all examples
 	@WICK_NIGHT=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or hypothesis" --timeout 600 $(ARGS)
 
-nightly:                  ## all that takes hours: slow tests, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills
-	@$(MAKE) --keep-going test-slow mutants test-langgraph test-releases attack test-kill SECONDS=3600 TRIALS=1000
+nightly:                  ## all that takes hours: slow tests, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
+	@$(MAKE) --keep-going test-slow mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
 
 $(BIN)/.langgraph: $(BIN)/.test
 	@$(BIN)/python -m pip install -qq -e '.[langgraph-tests]' -C editable_mode=compat
@@ -103,6 +103,9 @@ bench-gate: $(BIN)/.bench  ## count the instructions of ten workloads here and a
 
 bench-server: $(BIN)/.bench ## measure 200 streams through a server beside the same in one process
 	@$(BIN)/python benchmarks/server.py $(ARGS)
+
+bench-page: $(BIN)/.test   ## measure the page in chromium, over 5,000 and 36,000 moments and over a running thread; ARGS="--rounds 5"
+	@PYTHONPATH=. $(BIN)/python benchmarks/page.py $(ARGS)
 
 kill: $(BIN)/.bench        ## kill runs of ours, LangGraph's and DBOS's alike; ARGS="--trials 100"
 	@$(BIN)/python benchmarks/kill.py $(ARGS)

@@ -96,7 +96,7 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
             None,
             200,
         )
-        for part in ("recording", "moments", "search", "graph")
+        for part in ("recording", "moments", "search", "graph", "overview")
     },
     ("GET", f"{UI}/threads/{{thread_id}}/events"): (  # it has no end, so nobody follows it here
         f"{UI}/threads/no-such-thread/events",
@@ -116,6 +116,7 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
         )
         for part in (
             *("", "/request", "/blame", "/state", "/diff", "/writes", "/preview"),
+            *("/route", "/tokens"),
             *("/why?path=messages[0]", "/move?verb=next"),
         )
     },
@@ -126,21 +127,18 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ),
     ("GET", f"{UI}/sessions/{{session}}"): (f"{UI}/sessions/{{session}}", None, 200),
     ("DELETE", f"{UI}/sessions/{{session}}"): (f"{UI}/sessions/{{session}}", {}, 204),
-    ("POST", f"{UI}/sessions/{{session}}/move"): (
-        f"{UI}/sessions/{{session}}/move",
-        {"verb": "next"},
+    ("POST", f"{UI}/sessions/{{session}}"): (f"{UI}/sessions/{{session}}", {"line": "next"}, 200),
+    ("GET", f"{UI}/sessions"): (f"{UI}/sessions", None, 200),
+    ("POST", f"{UI}/sessions"): (f"{UI}/sessions", {"agent": "default"}, 201),
+    ("GET", f"{UI}/threads/{{thread_id}}/compare"): (
+        f"{UI}/threads/{{thread}}/compare?run=1&theirs=1",
+        None,
         200,
     ),
-    ("POST", f"{UI}/sessions/{{session}}/breakpoints"): (
-        f"{UI}/sessions/{{session}}/breakpoints",
-        {"spec": "break tool:*"},
-        201,
-    ),
-    ("DELETE", f"{UI}/sessions/{{session}}/breakpoints/{{number}}"): (  # it has none
-        f"{UI}/sessions/{{session}}/breakpoints/1",
-        {},
-        404,
-    ),
+    ("GET", f"{UI}/traces"): (f"{UI}/traces", None, 200),
+    ("GET", f"{UI}/traces/{{trace_id}}"): (f"{UI}/traces/{{run}}", None, 200),
+    ("GET", f"{UI}/gateway"): (f"{UI}/gateway", None, 200),
+    ("POST", f"{UI}/gateway/outbox/{{row}}/resend"): (f"{UI}/gateway/outbox/1/resend", {}, 404),
 }
 """By method and path: an address, a body, and the status of the answer."""
 

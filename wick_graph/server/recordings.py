@@ -164,11 +164,17 @@ class Session:
             session=await asyncio.to_thread(answers.described, self.name, self.shell.session),
         )
 
-    def close(self, note: str = "") -> None:
-        """End the session: a run of its own is kept for later; with a note, it goes on."""
+    def close(self, note: str = "") -> Thread:
+        """End the session: a run of its own is kept for later; with a note, it goes on.
+
+        Returns:
+            The thread that waits until the run can be left.
+        """
         self.is_waiting = False
         self._worker.shutdown(wait=False)
-        Thread(target=self._leave, args=(note,), name="wick-page-end", daemon=True).start()
+        work = Thread(target=self._leave, args=(note,), name="wick-page-end", daemon=True)
+        work.start()
+        return work
 
     def _leave(self, note: str) -> None:
         with suppress(WickError):
@@ -261,8 +267,8 @@ class Recordings:
         with self._lock:
             found = [*self._sessions.values()]
             self._sessions.clear()
-        for session in found:
-            session.close()
+        for work in [session.close() for session in found]:
+            work.join(_SOON)
 
     def _check_free(self, tenant: str, thread_id: str) -> None:
         with self._lock:

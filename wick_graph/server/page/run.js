@@ -380,7 +380,7 @@ export function Run({ thread: id, seq }) {
         ${VERBS.map(([verb, key, word]) => html`<span class="pair">
           <button title=${`Back: ${word.toLowerCase()} (${key.toUpperCase()})`} aria-label=${`Back: ${word.toLowerCase()}`}
             onClick=${() => move(BACK[verb])}>◀</button>
-          <button class=${executes ? "runs" : ""} disabled=${running.value} title=${`${word} (${key})`} onClick=${() => move(verb)}>
+          <button class=${executes && verb !== "next_error" ? "runs" : ""} disabled=${running.value} title=${`${word} (${key})`} onClick=${() => move(verb)}>
             ${executes && verb !== "next_error" ? `Run: ${word.toLowerCase()}` : word} ▶</button>
         </span>`)}
         ${mayDebug() && html`<button aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Debugger</button>`}
