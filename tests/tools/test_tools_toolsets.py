@@ -22,7 +22,8 @@ from wick_graph.tools import (
     bind_tools,
     builtin,
 )
-from wick_graph.tools.builtin_tools import MAX_ENTRIES, ls_tool
+from wick_graph.tools.builtin_tools import ls_tool
+from wick_graph.tools.result import MAX_ENTRIES
 
 
 def made(name: str, text: str = "") -> FuncTool[..., str]:
