@@ -158,17 +158,24 @@ def test_writes_before_their_checkpoint_go_with_the_next_lease_after_a_kill(
     url: str, *, force: bool
 ) -> None:
     """With `durability="async"` LangGraph stores a task's writes before its step's checkpoint."""
-    child = os.fork()
-    if child == 0:
+
+    def die() -> None:
         saver = SqlSaver.from_url(url)
-        lease = saver.leases.acquire("t")
         graph = StateGraph(State)
         graph.add_node("think", lambda _: {"count": 1})
         graph.add_edge(START, "think")
         graph.compile(checkpointer=saver).invoke({"count": 0}, config("t"))
+        lease = saver.leases.acquire("t")
         later = config("t", checkpoint_id=str(uuid6()), **{langgraph_config.WRITER: Writer(lease)})
         saver.put_writes(later, [("count", 2), (ERROR, "none")], "task", "")
         os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            die()
+        finally:
+            os._exit(1)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     with SqlSaver.from_url(url) as saver:
         query = "SELECT count(*) FROM writes WHERE checkpoint NOT IN (SELECT id FROM checkpoints)"

@@ -253,8 +253,9 @@ class StepTransaction:
                 values += (lane.id, self._writer.channel(lane, version, own, written, value))
         seen: list[Any] = []
         flats = self._cache.flats
+        names = self._names
         for node, channels in checkpoint["versions_seen"].items():
-            number = self._number(node)
+            number = names.get(node) or self._number(node)
             known = flats.get(number)
             if known is None or known[0] != channels:
                 known = flats[number] = dict(channels), self._flat(channels)
@@ -267,7 +268,7 @@ class StepTransaction:
             self._flat(versions),
             seen,
             values,
-            None if updated is None else [self._number(channel) for channel in updated],
+            None if updated is None else [names.get(one) or self._number(one) for one in updated],
             self._codec.pack(extra) if extra else None,
         )
 

@@ -532,11 +532,11 @@ class Codec:
         except RecursionError:
             raise _too_deep() from None
 
-    def pack_shortly(self, value: Any) -> bytes:
-        """Encode a value as `pack` does, but a dict of known keys without them."""
+    def pack_keyed(self, value: Any) -> bytes | None:
+        """Encode a dict of known keys without them; None for any other value."""
         number = _NUMBERS.get(tuple(value)) if type(value) is dict else None
         if number is None:
-            return self.pack(value)
+            return None
         return self.pack(Ext(Tag.KEYED, self.pack([number, *value.values()])))
 
     def unpack(self, data: bytes, texts: Texts | None = None) -> Any:

@@ -174,20 +174,24 @@ class ItemWriter:
         *,
         keep: bool,
     ) -> Form:
-        if isinstance(value, (list, dict)):
+        head = b""
+        if type(value) in FIXED:
+            core = self._codec.pack(value)
+        elif isinstance(value, (list, dict)):
+            if not (lane.recent or self._cache.marks):  # else its elements must be compared
+                packed = self._codec.pack_keyed(value)
+                if packed is not None and len(packed) <= _INLINE:
+                    return packed
             return self._sequence(value, value, 0, lane, home, written, keep=keep)
-        if type(value) is _DeltaSnapshot and isinstance(value.value, (list, dict)):
+        elif type(value) is _DeltaSnapshot and isinstance(value.value, (list, dict)):
             # a snapshot holds what many steps wrote
             return self._sequence(value, value.value, DELTA, lane, home, None, keep=keep)
-        head, core = b"", b""
-        if type(value) in codec.MESSAGES:
+        elif type(value) in codec.MESSAGES:
             head, core = self._codec.split(value)
-            if not head and len(core) <= _INLINE:
-                return core
         else:
             core = self._codec.pack(value)
-            if len(core) <= _INLINE:
-                return core
+        if not head and len(core) <= _INLINE:
+            return core
         return home.id << LANE_BITS | self._place(home, head, core)
 
     def _sequence(
@@ -271,7 +275,7 @@ class ItemWriter:
             return None
         if any(type(value) in codec.MESSAGES for value in values):
             return None
-        data = self._codec.pack_shortly(whole)
+        data = self._codec.pack_keyed(whole) or self._codec.pack(whole)
         return data if not values or len(data) <= _INLINE else None
 
     def _element(self, lane: ChannelItems, paired: bool, key: Any, value: Any) -> int:
