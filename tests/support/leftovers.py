@@ -51,7 +51,7 @@ class Leftovers:
             "the working directory": _folder(),
             "the garbage collector": (gc.isenabled(), gc.get_threshold()),
             "the environment": {k: v for k, v in os.environ.items() if k[:7] != _OF_PYTEST},
-            "sys.path": sys.path[:],
+            "sys.path": [path for path in sys.path if not self._is_tests(path)],
         }
         found.update((one.name, signal.getsignal(one)) for one in _SIGNALS)
         found.update(
@@ -59,6 +59,11 @@ class Leftovers:
             for owner, name in self._seams()
         )
         return found
+
+    @staticmethod
+    def _is_tests(path: str) -> bool:
+        """Tell the checkout and its tests: pytest puts those first that it imports from next."""
+        return path == str(ROOT) or path.startswith(f"{ROOT}/tests")
 
     def _forget_modules(self) -> None:
         """Forget what was loaded from the folder of a test: others have modules so named."""
