@@ -28,7 +28,7 @@ from wick_graph.messages.base import (
     private,
     with_time,
 )
-from wick_graph.models.call import ask, bounded, is_empty, normalise_reply, storable_reply
+from wick_graph.models.call import ask, bounded, is_empty, normalise_reply, spoken, storable_reply
 from wick_graph.models.structured import ACCEPTED, NOT_RUN, Judged, Output, asking, way_of
 from wick_graph.nodes.modify_request import resolve_request
 from wick_graph.runtime.context import NodeContext
@@ -92,6 +92,7 @@ async def _turn(
 ) -> _Turn:
     """Ask for a reply, and prepare it for the thread."""
     reply, asked = await through_hooks(request, ctx, writes)
+    reply = spoken(reply) if ctx.spec.output is None else reply
     writes.append(("iteration", state.get("iteration", 0) + 1))
     if is_empty(reply):
         return _Turn(reply, asked, empty=True)

@@ -35,6 +35,7 @@ from wick_graph.config.fields import code_in, is_code
 from wick_graph.config.schema import Additions, OwnCode
 from wick_graph.config.trusted import CodeLoader
 from wick_graph.config.yaml_reader import KeyPath, one_line
+from wick_graph.core.context import ContextSchema
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, ModelError, WickError, did_you_mean
 from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook, compile_hooks
@@ -44,6 +45,7 @@ from wick_graph.hooks.from_config import (
     backend_of,
     check_approvals,
     check_context,
+    check_contexts_below,
     checked_backend,
     close_checked,
     journal_of,
@@ -299,6 +301,11 @@ def build_agent(
     hooks = _with_background(hooks_of(agent_id, file) if hooks is None else hooks, config, agents)
     offered = [*tools, *(tool for hook in hooks for tool in hook.tools({}))]
     check_approvals(agent_id, file, [str(getattr(tool, "name", "")) for tool in offered])
+    context = code_loader(agent_id, file)(config.context.use) if config.context else None
+    subject = config.context.subject if config.context else ""
+    if agents is not None:
+        schema = ContextSchema.of(context, subject)
+        check_contexts_below(agent_id, schema, file, code_loader)
     opened = store() if callable(store) else store  # a refused agent must not create a database
     kept = file.long_term if isinstance(opened, SqlSaver) and not alone else None
     return Agent(
@@ -321,8 +328,8 @@ def build_agent(
         mcp_servers=mcp_servers,
         allow_client_system=config.allow_client_system,
         base_dir=file.base_dir,
-        context_schema=code_loader(agent_id, file)(config.context.use) if config.context else None,
-        context_subject=config.context.subject if config.context else "",
+        context_schema=context,
+        context_subject=subject,
     )
 
 
@@ -722,8 +729,9 @@ def _check_agent(
             hooks = _inside(activate(config, backend), more)
             with at("hooks"):
                 compile_hooks(hooks)
-            # with handoffs, the code of the others is loaded too
-            if len(faults.lines) == known and (loads_own or not (own or config.handoffs)):
+            # the code of the others is loaded too: with handoffs, and their contexts
+            below = any(file.agent(one).context for one in config.subagents if one in file.agents)
+            if len(faults.lines) == known and (loads_own or not (own or config.handoffs or below)):
                 nobody: Mapping[str, Any] = dict.fromkeys(file.agents)
                 stand_in: dict[str, Any] = {
                     "store": InMemorySaver(),

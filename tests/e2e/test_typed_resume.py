@@ -1,6 +1,7 @@
 """Typed agents that wait for an answer go on in another process, by each door, with all they had.
 
-A process begins all threads, and each door goes on with its own in a process of that door.
+One process begins all threads, another goes on with those of Python's doors, and a command or a
+server with each of the others. A process costs more than a thread, so they share what they can.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.typed_desk import BERN, CONTEXT, FILE, KINDS, PAID, SCHEMA, STEPS, answer_to
+from tests.e2e.typed_desk import BERN, CONTEXT, DOORS, FILE, KINDS, PAID, SCHEMA, STEPS, answer_to
 from tests.server.support import Served
 from tests.support import forked
 from tests.support.command import Folder
@@ -64,9 +65,11 @@ def threads(door: str) -> list[str]:
     return [f"{kind}-{door}" for kind in KINDS]
 
 
-def begun(desk: Desk, door: str) -> dict[str, Any]:
-    """Begin a thread of each kind, which then waits; return the questions."""
-    made = desk.play("begin", *threads(door))
+@pytest.fixture(scope="module")
+def asked(desk: Desk) -> dict[str, Any]:
+    """Begin a thread of each kind for each door, which then waits; return the questions."""
+    names = [*(one for door in (*DOORS, "cli") for one in threads(door)), "interrupt-debug"]
+    made = desk.play("begin", *names)
     for thread, seen in made.items():
         assert (seen["stopped"], seen["paid"]) == ("interrupted", None)
         assert len(seen["asked"]) == (2 if thread.startswith("sibling") else 1)
@@ -83,19 +86,20 @@ def check_tools(kind: str, said: list[str]) -> None:
     assert any("people" in one for one in said) is (kind == "beside")
 
 
-@pytest.mark.parametrize("door", ["resume", "stream", "debugger"])
-def test_python_goes_on(desk: Desk, door: str) -> None:
-    begun(desk, door)
-    for thread, seen in desk.play(door, *threads(door)).items():
+def test_python_goes_on(desk: Desk, asked: dict[str, Any]) -> None:
+    went = desk.play("go", *(one for door in DOORS for one in threads(door)))
+    assert len(went) == len(DOORS) * len(KINDS)
+    for thread, seen in went.items():
         kind = thread.partition("-")[0]
-        assert NEEDS.search(seen["without"]), seen["without"]
-        assert (seen["output"], seen["stopped"], seen["paid"]) == (BERN, "done", PAID[kind])
+        assert NEEDS.search(seen["without"]), (thread, seen["without"])
+        found = thread, seen["output"], seen["stopped"], seen["paid"]
+        assert found == (thread, BERN, "done", PAID[kind])
         assert seen.get("last", BERN) == BERN
         check_tools(kind, seen["tools"])
     kept = b"".join(path.read_bytes() for path in desk.path.glob("wick.db*"))
     assert kept
     assert CONTEXT["key"].encode() not in kept
-    for seen in desk.play("fork", *threads(door)[:1]).values():
+    for seen in desk.play("fork", *(f"approval-{door}" for door in DOORS)).values():
         assert (seen["people"], seen["paid"]) == (7, PAID["approval"])
 
 
@@ -110,8 +114,7 @@ def flags(asked: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def test_the_command_line_goes_on(desk: Desk) -> None:
-    asked = begun(desk, "cli")
+def test_the_command_line_goes_on(desk: Desk, asked: dict[str, Any]) -> None:
     given = ("--trust", "--context", "context.json", "--json")
     ran = desk.wick("run", "-t", "approval-cli", "approval", "Never mind.", *given)
     assert (ran.code, ran.json["output"]) == (0, BERN), ran.err
@@ -128,8 +131,9 @@ def test_the_command_line_goes_on(desk: Desk) -> None:
         check_tools(kind, [one.get("error") or one["output"] for one in done.json["tool_calls"]])
 
 
-def test_the_debugger_of_the_command_line_takes_a_context(desk: Desk) -> None:
-    begun(desk, "debug")
+def test_the_debugger_of_the_command_line_takes_a_context(
+    desk: Desk, asked: dict[str, Any]
+) -> None:
     for more, says in (
         ((), "needs a context of Ctx"),
         (("--context", "context.json"), "the run is over: done"),

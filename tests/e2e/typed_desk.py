@@ -1,7 +1,8 @@
 """Typed agents with a context and a long-term store that wait for an answer, each in another way.
 
-`python -m tests.e2e.typed_desk DOOR` plays a part with all of them, in the folder with their file:
-`begin` asks until they wait, the others go on: `resume`, `stream`, `debugger`, `fork`.
+`python -m tests.e2e.typed_desk PART THREAD…` plays a part with threads, in the folder with their
+file: `begin` asks until they wait; `go` goes on by the door that ends the name of each, `resume`,
+`stream` or `debugger`; `fork` forks what has ended.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from wick_graph.events import Done, OutputDelta
 from wick_graph.loading import Agents
 
 KINDS: Final = ("approval", "question", "interrupt", "handoff", "beside", "sibling")
-DOORS: Final = ("resume", "stream", "debugger", "fork", "cli", "http")
+DOORS: Final = ("resume", "stream", "debugger")
+"""Those of Python; a thread is named by its kind and its door."""
+
 CONTEXT: Final = {"user": "ann", "key": "canary4711ofthecontext"}
 BERN: Final = {"name": "Bern", "people": 134_000}
 
@@ -106,13 +109,14 @@ def answers(asked: Any) -> Any:
     return {one.id: answer_to(one.value) for one in asked}
 
 
-def part(door: str, agent: Agent[Any], thread: str) -> dict[str, Any]:
+def played(part: str, agent: Agent[Any], thread: str) -> dict[str, Any]:
     """Play a part; return what is to be seen of it."""
-    if door == "begin":
+    door = thread.partition("-")[2]
+    if part == "begin":
         result = agent.invoke("Go", thread_id=thread, context=CONTEXT)
         told_of = [{"id": one.id, "value": one.value} for one in result.interrupts]
         return {"stopped": result.stopped_because, "asked": told_of}
-    if door == "fork":
+    if part == "fork":
         return forked(agent, thread)
     if door == "debugger":
         with DebugSession.open(agent, thread) as session:
@@ -161,12 +165,12 @@ def paid(agents: Agents, thread: str) -> Any:
     return None if item is None else item.value["amount"]
 
 
-def main(door: str, *threads: str) -> None:
+def main(part: str, *threads: str) -> None:
     with load(Path("agents.yaml")) as agents:
         seen = {}
         for thread in threads:
             kind = thread.partition("-")[0]
-            seen[thread] = part(door, agents[kind], thread)
+            seen[thread] = played(part, agents[kind], thread)
             seen[thread]["paid"] = paid(agents, thread)
         print(json.dumps(seen))
 

@@ -26,6 +26,7 @@ from wick_graph.events import Done, Failed
 from wick_graph.hooks import ApprovalHook, TracingHook
 from wick_graph.journal import Journal
 from wick_graph.journal.replay import replay
+from wick_graph.loading import check_agents
 from wick_graph.subagents import Background, Subagent, delegation
 from wick_graph.testing import ScriptedModel, call, calls
 from wick_graph.tracing import recording
@@ -276,7 +277,7 @@ def test_a_child_of_the_same_schema_gets_it(tmp_path: Path) -> None:
     other: Agent[str, Model] = Agent(
         "other", ScriptedModel(["Hi."]), store=store, context_schema=Model
     )
-    below = {"child": Subagent(child, "Knows."), "other": Subagent(other, "Knows not.")}
+    below = {"child": Subagent(child, "Knows."), "other": Subagent(lambda: other, "Late.")}
     asks = [
         wild("delegate_to_agent", agent="child", task="Who asks?"),
         wild("delegate_to_agent", agent="other", task="Who asks?"),
@@ -297,6 +298,51 @@ def test_a_child_of_the_same_schema_gets_it(tmp_path: Path) -> None:
     ]
     assert "You are ada." in outputs
     store.close()
+
+
+class Alike(TypedDict):
+    user: str
+
+
+class Child(Ctx):
+    """An instance of it is one of `Ctx` too."""
+
+
+class WithDefault(BaseModel):
+    user: str = "nobody"
+
+
+@pytest.mark.parametrize("how", ["waits", "background"])
+@pytest.mark.parametrize(
+    ("caller", "below", "is_refused"),
+    [
+        (Ctx, Model, True),
+        (None, Ctx, True),
+        (Typed, Alike, True),
+        (Typed, Typed, False),
+        (Ctx, Child, False),
+        (Child, Ctx, False),
+        (None, WithDefault, False),
+        (Ctx, None, False),
+    ],
+)
+def test_a_child_that_nobody_gives_its_context_is_refused_when_the_agent_is_made(
+    caller: Any, below: Any, is_refused: bool, how: str
+) -> None:
+    child: Agent[Any, Any] = Agent("child", ScriptedModel([]), store=False, context_schema=below)
+    agents = {"child": Subagent(child, "Knows.")}
+    tools = [delegation(agents)] if how == "waits" else []
+    hooks = [] if how == "waits" else [Background(agents)]
+
+    def make() -> Agent[Any, Any]:
+        model = ScriptedModel([])
+        return Agent("a", model, tools=tools, hooks=hooks, store=False, context_schema=caller)
+
+    if not is_refused:
+        assert make().name == "a"
+        return
+    with pytest.raises(ConfigError, match="the sub-agent child needs a context of .* a default"):
+        make()
 
 
 def test_a_guest_gets_its_own(tmp_path: Path) -> None:
@@ -352,6 +398,23 @@ def test_a_file_names_its_schema(tmp_path: Path) -> None:
         result = agents["default"].invoke("?", context={"user": "ada"})
         assert result.tool_calls[0]["output"] == "You are ada."
         assert "agents.default.context" in agents.config.starts.sections
+
+
+@pytest.mark.parametrize("background", ["true", "false"])
+def test_a_file_is_refused_whose_sub_agent_gets_no_context(tmp_path: Path, background: str) -> None:
+    (tmp_path / f"context_app_{background}.py").write_text(APP)
+    (tmp_path / "t.yaml").write_text("steps: [Done.]")
+    (tmp_path / "agents.yaml").write_text(
+        "store: sqlite:///w.db\ndefaults: {model: scripted:t.yaml}\nagents:\n"
+        f"  boss: {{subagents: {{knower: {{description: Knows., background: {background}}}}}}}\n"
+        f"  knower: {{context: {{use: 'context_app_{background}:Ctx'}}}}\n"
+    )
+    says = r"agents.yaml:4:.*agents\.boss\.subagents\.knower.*needs a context of Ctx"
+    with load(tmp_path / "agents.yaml") as agents, pytest.raises(ConfigError, match=says):
+        agents["boss"]
+    with pytest.raises(ConfigError, match=says):
+        check_agents(agents.config)
+    assert not (tmp_path / "w.db").exists()
 
 
 def test_a_failed_event_is_no_leak() -> None:

@@ -12,6 +12,7 @@ from langchain_core.tools import tool as langchain_tool
 from tests.engine.support import Door, add, agent_of, roles
 from wick_graph import Agent, BaseHook, FuncTool, tool
 from wick_graph.errors import ConfigError
+from wick_graph.events import ChatModelStream
 from wick_graph.hooks import ApprovalHook, Reject
 from wick_graph.testing import call, calls
 
@@ -152,3 +153,35 @@ def test_a_direct_tool_of_a_hook_counts_and_a_rejected_call_does_not(door: Door)
 def test_what_return_direct_may_be() -> None:
     with pytest.raises(ConfigError, match="return_direct must be true or false"):
         FuncTool("x", "X.", {"type": "object"}, lambda args: "", return_direct=1)  # type: ignore[arg-type]  # the point
+
+
+def _refusing(how: str) -> AIMessage:
+    block = {"type": "refusal", "refusal": "I will not."}
+    if how == "beside":  # chat completions
+        return AIMessage("", additional_kwargs={"refusal": "I will not."})
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Bad."}]}
+    return AIMessage(
+        [thought, block if how == "block" else {"type": "non_standard", "value": block}]
+    )
+
+
+@pytest.mark.parametrize("how", ["beside", "block", "foreign"])
+def test_a_refusal_is_the_answer(door: Door, how: str) -> None:
+    agent = answering(_refusing(how))
+    result = door(agent, "Do it.", thread_id="t")
+    assert (result.text, result.output) == ("I will not.", "I will not.")
+    assert result.stopped_because == "done"
+    (last,) = [m for m in stored(agent) if m.type == "ai"]
+    assert last.text == "I will not."
+
+
+@pytest.mark.parametrize("how", ["beside", "block"])
+def test_a_stream_tells_a_refusal(how: str) -> None:
+    model = GenericFakeChatModel(messages=iter([_refusing(how)]), disable_streaming=True)
+    said = [e for e in Agent(model=model).stream("Do it.") if isinstance(e, ChatModelStream)]
+    assert [event.delta for event in said if event.delta] == ["I will not."]
+
+
+def test_words_beside_a_refusal_stay_the_answer(door: Door) -> None:
+    reply = AIMessage("Sorry.", additional_kwargs={"refusal": "I will not."})
+    assert door(answering(reply), "Do it.").text == "Sorry."

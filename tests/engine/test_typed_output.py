@@ -13,7 +13,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from langchain_core.language_models import FakeListChatModel
+from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, Field
 
@@ -305,6 +306,36 @@ def test_an_infinite_number_is_kept_as_it_was_written(written: Any) -> None:
     result = agent.invoke("Go")
     assert result.output.metres == math.inf
     assert json.loads(result.text, parse_constant=pytest.fail) == {"metres": written}
+
+
+@pytest.mark.parametrize(("wrong", "once_more"), [("call", 1), ("text", 3)])
+def test_resume_repeats_the_failed_step_and_a_new_input_counts_anew(
+    wrong: str, once_more: int
+) -> None:
+    asked: list[Any] = []
+
+    class Model(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **settings: Any) -> Any:
+            return self
+
+        def _generate(self, *given: Any, **more: Any) -> Any:
+            asked.append(given)
+            return super()._generate(*given, **more)
+
+    def city(at: int, people: int) -> AIMessage:
+        args = {**BERN, "people": people}
+        return AIMessage("", tool_calls=[{"name": "City", "args": args, "id": f"c{at}"}])
+
+    bad = [city(at, -1) if wrong == "call" else AIMessage("Bern.") for at in range(5 + once_more)]
+    agent = Agent(model=Model(messages=iter([*bad, city(9, BERN["people"])])), output_type=City)
+    with pytest.raises(OutputError, match="asked 3 times"):
+        agent.invoke("Go", thread_id="t")
+    assert len(asked) == 3
+    with pytest.raises(OutputError, match="asked 3 times"):
+        agent.resume("t")
+    assert len(asked) == 3 + once_more
+    assert agent.invoke("Again", thread_id="t").output == CITY
+    assert len(asked) == 3 + once_more + 3
 
 
 def test_a_hook_that_ends_the_run_ends_it_without_an_output(door: Door) -> None:

@@ -128,6 +128,31 @@ class ContextSchema:
         return made
 
 
+def check_child(name: str, child: ContextSchema | None, parent: ContextSchema | None) -> None:
+    """Check that a sub-agent gets the context that it needs.
+
+    Raises:
+        ConfigError: Its caller has another one or none, and its own has fields without a default.
+    """
+    if child is None or (parent is not None and _is_kin(child.schema, parent.schema)):
+        return
+    try:
+        child.read(name, None)
+    except ConfigError:
+        raise ConfigError(
+            f"the sub-agent {name} needs a context of {child.schema.__name__}, and the agent that "
+            "gives it tasks has none of this type; give both the same context_schema, or its "
+            "fields a default"
+        ) from None
+
+
+def _is_kin(one: type, other: type) -> bool:
+    """Say whether an instance of one type may be one of the other."""
+    if is_typeddict(one) or is_typeddict(other):
+        return one is other
+    return issubclass(one, other) or issubclass(other, one)
+
+
 def _fault(error: Any) -> str:
     """Describe an error by the field and pydantic's word for it: a message may hold the value."""
     where = ".".join(map(str, error["loc"]))

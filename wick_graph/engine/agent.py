@@ -253,6 +253,7 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
         )
         self.handoffs, self._model = {**(handoffs or {})}, None
         self.spec = team(self._alone, hooks, self.handoffs)
+        _check_children(self._alone, hooks)
         self.name = name
         self.hooks, self.tools = (*hooks,), (*tools,)
         self.given_store = store
@@ -684,6 +685,13 @@ def _check_approvals(spec: AgentSpec, store: Any) -> None:
             f"the agent {spec.name} asks for approval and has no store to keep the question in; "
             "leave store=False out, or leave the approvals out"
         )
+
+
+def _check_children(spec: AgentSpec, hooks: Sequence[Any]) -> None:
+    """Refuse tools and hooks that give tasks to agents whose contexts this one does not have."""
+    for part in (*hooks, *(tool.source for tool in spec.tools)):
+        if (check := getattr(part, "check_caller", None)) is not None:
+            check(spec.context)
 
 
 def _beside(

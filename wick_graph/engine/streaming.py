@@ -601,7 +601,11 @@ def _untold(run: Run, result: Result, ids: Mapping[str, Any]) -> Iterator[Event]
     last, told = result.messages[-1] if result.messages else None, run.reader.told
     if not run.ended or not isinstance(last, AIMessage) or not last.text:
         return
-    if told is None or (told.message_id != last.id and told.content != last.text):
+    if (
+        told is None
+        or not told.content
+        or (told.message_id != last.id and told.content != last.text)
+    ):
         yield ChatModelStream(name=result.model, delta=last.text, message_id=last.id or "", **ids)
 
 

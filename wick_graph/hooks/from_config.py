@@ -31,7 +31,7 @@ from wick_graph.config import (
     trust_folder,
 )
 from wick_graph.config.trusted import PYCACHE
-from wick_graph.core.context import CHAT, ContextSchema
+from wick_graph.core.context import CHAT, ContextSchema, check_child
 from wick_graph.core.moments import JournalOptions
 from wick_graph.core.redaction import REDACTOR, Redactor
 from wick_graph.errors import ConfigError
@@ -72,6 +72,26 @@ def check_context(agent_id: str, schema: ContextSchema | None, file: AgentsFile)
             schema.of_chat(agent_id, chat)
         except ConfigError as error:
             raise file.error(("agents", agent_id, "context"), str(error)) from None
+
+
+def check_contexts_below(
+    agent_id: str,
+    schema: ContextSchema | None,
+    file: AgentsFile,
+    loader: Callable[[str, AgentsFile], Callable[[str], Any]],
+) -> None:
+    """Check that an agent has the contexts that its sub-agents need.
+
+    Raises:
+        ConfigError: It does not, or the code of one cannot be loaded.
+    """
+    for name in file.agent(agent_id).subagents:
+        if (needed := file.agent(name).context) is not None:
+            child = ContextSchema.of(loader(name, file)(needed.use), needed.subject)
+            try:
+                check_child(name, child, schema)
+            except ConfigError as error:
+                raise file.error(("agents", agent_id, "subagents", name), str(error)) from None
 
 
 def check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[str]) -> None:

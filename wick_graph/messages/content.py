@@ -50,6 +50,21 @@ def has_content(message: BaseMessage) -> bool:
     return any(_is_content(block) for block in content)
 
 
+def refusal_of(block: Any) -> str:
+    """Return the words of a block in which OpenAI's models refuse to answer; empty for others."""
+    inner = block.get("value", block) if isinstance(block, dict) else None
+    words = inner.get("refusal") if isinstance(inner, dict) else None
+    return words if isinstance(words, str) else ""
+
+
+def refusal_in(message: BaseMessage) -> str:
+    """Return why a model refuses to answer, which OpenAI's models say apart from their texts."""
+    words = message.additional_kwargs.get("refusal")
+    content = message.content if isinstance(message.content, list) else ()
+    said = [words if isinstance(words, str) else "", *map(refusal_of, content)]
+    return "\n".join(filter(None, said))
+
+
 def is_unicode(text: str) -> bool:
     """Tell whether a text can be encoded: it holds no half of a surrogate pair."""
     if text.isascii():

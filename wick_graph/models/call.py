@@ -47,6 +47,8 @@ from wick_graph.messages.content import (
     is_clean,
     is_deep,
     is_plain,
+    refusal_in,
+    refusal_of,
 )
 from wick_graph.messages.lowering import labelled
 from wick_graph.models.chunks import BadArgumentsError, Pieces, merge_chunks, read_arguments
@@ -230,6 +232,17 @@ def normalise_reply(
     if raw:
         changes["response_metadata"] = {**message.response_metadata, "raw_args": raw}
     return (message.model_copy(update=changes) if changes else message), bad
+
+
+def spoken(reply: AIMessage) -> AIMessage:
+    """Return a reply in which a refusal is the text, if it has no other and no calls."""
+    words = "" if reply.tool_calls or reply.text.strip() else refusal_in(reply)
+    if not words.strip():
+        return reply
+    if isinstance(reply.content, str):
+        return changed_copy(reply, content=words)
+    others = [block for block in reply.content if not refusal_of(block)]
+    return changed_copy(reply, content=[*others, {"type": "text", "text": words}])
 
 
 def bounded(message: AIMessage) -> AIMessage:

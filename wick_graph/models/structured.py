@@ -7,7 +7,6 @@ If the schema of a type is no object, it is wrapped in one, under `response`.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from typing_extensions import TypeVar
 from wick_graph.constants import OUTPUT_RETRIES, TOO_DEEP
 from wick_graph.errors import ConfigError, OutputError, ToolError, describe
 from wick_graph.messages.base import MARK_KEY, portable_tool_name, sanitise_tool_name
-from wick_graph.messages.content import is_deep
+from wick_graph.messages.content import is_deep, refusal_in
 from wick_graph.models.providers import provider_of
 
 if TYPE_CHECKING:
@@ -306,7 +305,7 @@ class Output:
     def _of_text(self, reply: AIMessage, way: Way, checks: Checks) -> Judged:
         text = reply.text
         if not text.strip():
-            refusal = _refusal(reply)
+            refusal = " ".join(refusal_in(reply).split())[:_LONGEST_REFUSAL]
             return Judged(
                 problem=f"the model refused: {refusal}" if refusal else "the reply is empty"
             )
@@ -536,16 +535,6 @@ def _clash(schema: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         for key in _DEFINED
         for name, one in schema.get(key, {}).items()
     )
-
-
-def _refusal(reply: AIMessage) -> str:
-    """Return why a model refuses to answer, which OpenAI's models say apart from their texts."""
-    said = [reply.additional_kwargs.get("refusal")]
-    for block in reply.content if isinstance(reply.content, list) else ():
-        inner = block.get("value", block) if isinstance(block, dict) else {}
-        said.append(inner.get("refusal") if isinstance(inner, dict) else None)
-    words = (text.split() for text in said if isinstance(text, str))
-    return " ".join(itertools.chain(*words))[:_LONGEST_REFUSAL]
 
 
 def json_in(text: str) -> Any:

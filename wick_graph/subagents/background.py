@@ -18,6 +18,7 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolM
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import ENGINE_LOOP
+from wick_graph.core.context import ContextSchema
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import ModelRequest, peek, position
 from wick_graph.core.stopping import PART
@@ -351,6 +352,10 @@ class Background(BaseHook):
                 "cancel": self.cancel,
             },
         )
+
+    def check_caller(self, context: ContextSchema | None) -> None:
+        """Refuse an agent that has no context for one of the others."""
+        delegate.check_contexts(self._agents, context)
 
     def tools(self, state: Mapping[str, Any]) -> Sequence[Any]:
         """Return the tools."""

@@ -24,6 +24,7 @@ from langgraph.types import interrupt
 
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import THREADS
+from wick_graph.core.context import ContextSchema, check_child
 from wick_graph.core.moments import Moment, NodeListener
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import peek
@@ -394,7 +395,7 @@ def delegation(
         return _result(result, child, args["task"])
 
     listed = "\n".join(f"- {name}: {one.description.strip()}" for name, one in agents.items())
-    return FuncTool(
+    return _Delegation(
         NAME,
         "Give a task to another agent and wait for its answer. It knows nothing of this "
         f"conversation: say all that it needs.\n{listed}",
@@ -403,7 +404,33 @@ def delegation(
         replay="safe",  # a repeated call finds its child
         timeout=None,
         agents={name: one.description for name, one in agents.items()},
+        children=agents,
     )
+
+
+class _Delegation(FuncTool[..., Any]):
+    """The tool, which knows its agents."""
+
+    def __init__(self, *given: Any, children: Mapping[str, Subagent], **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._children = children
+
+    def check_caller(self, context: ContextSchema | None) -> None:
+        """Refuse an agent that has no context for one of these."""
+        check_contexts(self._children, context)
+
+
+def check_contexts(agents: Mapping[str, Subagent], context: ContextSchema | None) -> None:
+    """Check that sub-agents get their contexts from an agent with this one.
+
+    Those that are made later are not known yet.
+
+    Raises:
+        ConfigError: One does not.
+    """
+    for name, one in agents.items():
+        if isinstance(one.agent, ChainStep):
+            check_child(name, one.agent.spec.context, context)
 
 
 def brought(one: Subagent, ctx: ToolContext) -> dict[str, Any]:
