@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -12,6 +12,7 @@ from urllib.parse import quote
 import typer
 
 from wick_graph.cli import output
+from wick_graph.cli.recorded import graph_named, picture_alone, saver_with
 from wick_graph.cli.select import (
     DEFAULT_FILE,
     known,
@@ -70,11 +71,8 @@ def journal(
 
     if as_json and as_jsonl:
         raise ConfigError("--json and --jsonl exclude each other; pass one of them")
-    refuse_graphs("journal")
-    with opened(config) as store:
-        store, info = known(store, thread_id)
-        refuse_graphs("journal", info.agent)
-        found = Journal(store, info.thread_id)
+    with _kept(thread_id, config, "journal") as store_and_id:
+        found = Journal(*store_and_id)
         wanted: int | str | None = int(run) if run is not None and run.isdigit() else run
         moments = found.moments(wanted, kind, after, limit)
         if as_json or as_jsonl:
@@ -313,7 +311,8 @@ def _named_in_code(named: str) -> FromCode:
     from wick_graph.targets import parse_target
 
     found = parse_target(named)
-    if found is None or found.place.endswith((".py", ".json")) or len(from_code().given) != 1:
+    alone = graph_named(None) is not None or len(from_code().given) == 1
+    if found is None or found.place.endswith((".py", ".json")) or not alone:
         raise ConfigError(
             f"a test needs one agent of a module, and {named} is not one; name it with "
             "--agent module:name"
@@ -325,7 +324,7 @@ def _agent_name(source: Source) -> str | None:
     """Return the thread's agent, if the configuration has it."""
     runs = source.journal.runs()
     there = source.config.exists() or target() is not None
-    if not runs or not there:
+    if not runs or not there or graph_named(None) is not None:
         return None
     name = runs[-1].agent
     return name if name in read(source.config).agents else None
@@ -344,8 +343,10 @@ def _patterns(source: Source) -> tuple[str, ...]:
 
 def picture_of_thread(source: Source) -> Picture | None:
     """Draw the thread's agent with the thread laid over it, if the configuration has the agent."""
-    from wick_graph.picture import overlay_of, picture_of
+    from wick_graph.picture import overlay_of, picture_of, recorded_overlay
 
+    if (graph := graph_named(None)) is not None and source.journal.runs():
+        return picture_alone(graph, None).with_run(recorded_overlay(graph, source.journal))
     name = _agent_name(source)
     if name is None:
         return None
@@ -368,8 +369,30 @@ def _opened(
             yield recording.journal, recording.saver
         return
     assert thread is not None
-    refuse_graphs("export")
-    with opened(config) as store:
-        saver, info = known(store, thread)
-        refuse_graphs("export", info.agent)
-        yield Journal(saver, info.thread_id), saver
+    with _kept(thread, config, "export") as (saver, thread_id):
+        yield Journal(saver, thread_id), saver
+
+
+@contextmanager
+def _kept(thread: str, config: Path, command: str) -> Iterator[tuple[SqlSaver, str]]:
+    """Open the store that has a thread: the configured one, else one that has recordings."""
+    from wick_graph.errors import ConfigError, ThreadNotFoundError
+
+    with ExitStack() as stack:
+        if (graph := graph_named(None)) is not None:
+            yield saver_with(thread, graph.checkpointer, stack), thread
+            return
+        refuse_graphs(command)
+        try:
+            saver, info = known(stack.enter_context(opened(config)), thread)
+        except (ConfigError, ThreadNotFoundError) as error:
+            if config.exists() and isinstance(error, ConfigError):
+                raise
+            try:
+                found = saver_with(thread, None, stack)
+            except ThreadNotFoundError:
+                raise error from None
+            yield found, thread
+            return
+        refuse_graphs(command, info.agent)
+        yield saver, info.thread_id

@@ -24,10 +24,8 @@ Path = tuple[str | int, ...]
 _NAME: Final = re.compile(r"[^\W\d]\w*")
 """What a path and a condition name without quotes."""
 
-_START: Final = re.compile(r"[^\W\d][\w-]*")
-
 _PART: Final = re.compile(
-    r"""\.(?P<name>[^\W\d][\w-]*)|\[(?P<index>-?\d{1,9})\]|\[(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\]"""
+    r"""\.(?P<name>[^\W\d]\w*)|\[(?P<index>-?\d{1,9})\]|\[(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\]"""
 )
 
 _STATE: Final = "state"
@@ -41,7 +39,7 @@ def read_path(text: str) -> Path:
         DebugError: It is not a path.
     """
     text = text.strip()
-    start = _START.match(text)
+    start = _NAME.match(text)
     if start is None:
         raise DebugError(f"{text[:80]!r} is no path; {_WRITE}")
     rest = tuple(_parts(text, start.end()))

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import OrderedDict
 from contextlib import suppress
+from copy import copy
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from langgraph.channels import DeltaChannel, UntrackedValue
+from langgraph.checkpoint.base import copy_checkpoint
 from langgraph.errors import EmptyChannelError
+from langgraph.types import Send
 
 from wick_graph import langgraph_config
 from wick_graph.errors import StorageError
 from wick_graph.journal.value_store import CUT, HEAD
-from wick_graph.store.codec import Codec
+from wick_graph.store.codec import MESSAGES, Codec
 from wick_graph.store.commit_policy import CommitPolicy
 from wick_graph.store.connection import StoreConnection
 from wick_graph.store.leases import Writer
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.saver import SqlSaver, dialect_of
+from wick_graph.store.sharing import FIXED
 from wick_graph.store.sqlite import Sqlite
 
 RECORDED: Final = Path("checkpoints", "recorded.db")
@@ -36,11 +41,33 @@ WAIT: Final = 0.5
 MISSING: Final = UntrackedValue(object).checkpoint()
 """What LangGraph's empty channels store."""
 
+_EARLY: Final = 1_024
+"""The most messages that are encoded before they are stored."""
+
 _Versions = dict[str, Any]
 
 
 class LenientCodec(Codec):
     """Stores what the data-only codec refuses as fields, or as the beginning of its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._early: OrderedDict[int, tuple[Any, tuple[bytes, bytes]]] = OrderedDict()
+
+    def encode_now(self, message: Any) -> None:
+        """Encode a message that is stored later: the run may change it until then."""
+        self._early[id(message)] = message, super().split(message)
+        while len(self._early) > _EARLY:
+            self._early.popitem(last=False)
+
+    def forget(self, message: Any) -> None:
+        """Encode a message again at its next use."""
+        self._early.pop(id(message), None)
+
+    def split(self, value: Any) -> tuple[bytes, bytes]:
+        """Encode a value, or return how it was encoded."""
+        held = self._early.get(id(value))
+        return super().split(value) if held is None else held[1]
 
     def with_msgpack_allowlist(self, pairs: Any) -> Codec:
         """Return itself: it keeps no class, only data."""
@@ -104,6 +131,11 @@ class Copy:
         self._thread, self._run = thread_id, run_id
         self._heads: dict[str, tuple[str, _Versions]] = {}
         """By namespace, the last copied checkpoint, and the versions of its channels."""
+        self._codec: Any = saver.serde
+        self._met: dict[int, Any] = {}
+        """By identity, messages that were encoded; the reference keeps the identity's meaning."""
+        self._wrote: list[Any] = []
+        """What tasks wrote since the last checkpoint."""
 
     def begin(self, loop: Any) -> None:
         """Copy what a loop has read, unless it is there: `update_state` may have made it."""
@@ -123,7 +155,13 @@ class Copy:
 
     def writes(self, loop: Any, task_id: str, writes: Any, path: str) -> None:
         """Copy a task's writes."""
-        kept = [(c, v) for c, v in writes if not isinstance(loop.specs.get(c), UntrackedValue)]
+        specs = loop.specs
+        kept = [(c, _lasting(v)) for c, v in writes if type(specs.get(c)) is not UntrackedValue]
+        for _, value in kept:  # a known message may be written again because it was changed
+            self._wrote.append(value)
+            for one in value if isinstance(value, list) else [value]:
+                self._met.pop(id(one), None)
+                self._codec.forget(one)
         config = self._config(namespace_of(loop), loop.checkpoint["id"])
         self.saver.put_writes(config, kept, task_id, path)
 
@@ -137,7 +175,7 @@ class Copy:
 
     def _put(self, ns: str, loop: Any, before: tuple[str, _Versions] | None) -> None:
         own, metadata = loop.checkpoint, loop.checkpoint_metadata
-        checkpoint = {**own, "channel_values": values_of(loop)}
+        checkpoint = copy_checkpoint({**own, "channel_values": values_of(loop)})
         parent, known = (None, {}) if before is None else before
         self._store(ns, parent, checkpoint, metadata, known)
         self._heads[ns] = own["id"], dict(own["channel_versions"])
@@ -149,16 +187,62 @@ class Copy:
         new = {name: v for name, v in versions.items() if known.get(name) != v}
         if parent is not None:  # runs beside each other may continue one checkpoint
             self.saver._core.forks.allow((self._thread, ns), pack_id(parent))
-        config = self._config(ns, parent)
+        values = checkpoint["channel_values"]
+        values |= {name: _lasting(values[name]) for name in new if name in values}
+        wrote, self._wrote = self._wrote, []
+        fixed = self._fixed([*wrote, *(values[name] for name in new if name in values)])
+        config = self._config(ns, parent, fixed)
         about: Any = {**metadata, "run_id": self._run}
         self.saver.put(config, checkpoint, about, new)
 
-    def _config(self, ns: str, checkpoint: str | None) -> Any:
+    def _fixed(self, values: list[Any]) -> bool:
+        """Return whether nothing that the run does later changes what is stored of these values."""
+        for value in values:
+            parts = value.values() if type(value) is dict else value
+            for one in parts if type(value) in (list, dict) else [value]:
+                if type(one) in MESSAGES:
+                    if id(one) not in self._met:
+                        self._met[id(one)] = one
+                        self._codec.encode_now(one)
+                elif type(one) not in FIXED and not (type(one) is Send and _is_plain(one)):
+                    return False
+        return True
+
+    def _config(self, ns: str, checkpoint: str | None, waits: bool = False) -> Any:
         """Address a checkpoint; what its tasks write is committed with the one that follows."""
         config: Any = langgraph_config.Address(self._thread, ns, checkpoint).config()
-        policy = CommitPolicy(checkpoint or "", call_results=True)
+        policy = CommitPolicy(checkpoint or "", checkpoint=waits, call_results=True)
         writer = {langgraph_config.WRITER: Writer(policy=policy)}
         return langgraph_config.with_configurable(config, **writer)
+
+
+def _own(data: Any) -> Any:
+    """Copy plain data; raise TypeError for any other."""
+    if type(data) is list:
+        return [_own(one) for one in data]
+    if type(data) is dict:
+        return {key: _own(one) for key, one in data.items()}
+    if type(data) not in FIXED:
+        raise TypeError
+    return data
+
+
+def _is_plain(task: Any) -> bool:
+    with suppress(TypeError, RecursionError):
+        _own(task.arg)
+        return True
+    return False
+
+
+def _lasting(value: Any) -> Any:
+    """Give tasks to run arguments of their own: those that run may change theirs."""
+    if type(value) is list and any(type(one) is Send for one in value):
+        return [_lasting(one) for one in value]
+    if type(value) is not Send or not _is_plain(value):
+        return value
+    made = copy(value)
+    made.arg = _own(value.arg)
+    return made
 
 
 def namespace_of(loop: Any) -> str:
