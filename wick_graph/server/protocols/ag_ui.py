@@ -68,7 +68,7 @@ class RunAgentInput(BaseModel):
 async def run(context: Answerer, agent_id: schemas.AgentIdPath, form: RunAgentInput) -> Response:
     """Run an agent, and follow the run."""
     agent = await context.agent(agent_id)
-    row = await _known(context, form) or await _started(context, agent, form)
+    row = await _known(context, agent, form) or await _started(context, agent, form)
     limits = context.options.limits
 
     async def pieces() -> AsyncIterator[bytes | None]:
@@ -79,12 +79,19 @@ async def run(context: Answerer, agent_id: schemas.AgentIdPath, form: RunAgentIn
     return EventStream(pieces, ping=limits.ping, send_timeout=limits.send, headers=headers)
 
 
-async def _known(context: RequestContext, form: RunAgentInput) -> StreamRow | None:
-    rows = await context.streams.run(context.streams.of_thread, form.thread_id, 20)
+_RUNS: Final = 1_000
+"""The latest runs of a thread, among which a request's may be."""
+
+
+async def _known(context: RequestContext, agent: Agent, form: RunAgentInput) -> StreamRow | None:
+    rows = await context.streams.run(context.streams.of_thread, form.thread_id, _RUNS)
     named = ((row, row.asked.get("labels", {}).get("metadata", {})) for row in rows)
     found = next((row for row, labels in named if labels.get(_RUN) == form.run_id), None)
-    if found is not None:
-        context.require("read")
+    if found is None:
+        return None
+    context.require("read")
+    if found.asked["agent"] != agent.name:
+        raise Problem(409, "runId: it is a run of another agent; use a new one")
     return found
 
 
