@@ -25,15 +25,13 @@ from wick_graph.server.protocols.langgraph.asking import (
 from wick_graph.server.schemas import Form
 from wick_graph.service.options import Problem
 from wick_graph.store import SqlStore
+from wick_graph.store.cleanup import ABOUT
 from wick_graph.store.threads import ThreadInfo
 
 router: Final = APIRouter(prefix="/langgraph", tags=["langgraph"])
 
-_OWN: Final = "__langgraph"
+_OWN: Final = ABOUT[0]
 """The first label of the door's own items; clients cannot name it."""
-
-_THREADS: Final = (_OWN, "threads")
-"""Where the metadata of threads is, by their ids."""
 
 _MOST: Final = 10_000
 """Threads that a search looks through."""
@@ -222,7 +220,7 @@ def _items(context: RequestContext) -> SqlStore:
 
 
 async def _metadata(context: RequestContext, thread_id: str) -> dict[str, Any]:
-    item = await _items(context).aget(_THREADS, thread_id)
+    item = await _items(context).aget(ABOUT, thread_id)
     return {} if item is None else item.value
 
 
@@ -251,7 +249,7 @@ async def create_thread(context: Runner, form: ThreadForm) -> Any:
         raise Problem(409, "thread exists")
     if made:
         kept = {key: value for key, value in form.metadata.items() if key not in _COMPUTED}
-        await _items(context).aput(_THREADS, thread_id, kept, index=False)
+        await _items(context).aput(ABOUT, thread_id, kept, index=False)
     return await _described(context, await context.thread(thread_id))
 
 
@@ -308,7 +306,7 @@ async def prune_threads(context: Runner, form: PruneForm) -> Any:
         except ThreadBusyError:
             continue
         if form.strategy == "delete":
-            await _forget(context, thread_id)
+            await context.saver.threads.adelete(thread_id)
         else:
             await context.saver.threads.akeep_latest(thread_id, 1)
         pruned += 1
@@ -336,7 +334,7 @@ async def change_thread(
     info = await context.thread(thread_id)
     new = {key: value for key, value in (form.metadata or {}).items() if key not in _COMPUTED}
     merged = {**await _metadata(context, thread_id), **new}
-    await _items(context).aput(_THREADS, thread_id, merged, index=False)
+    await _items(context).aput(ABOUT, thread_id, merged, index=False)
     if prefer == "return=minimal":
         return Response(status_code=204)
     return JSONResponse(await _described(context, info))
@@ -347,13 +345,8 @@ async def delete_thread(context: Runner, thread_id: schemas.ThreadIdPath) -> Res
     """Delete a thread and all its data; refused while it has a run."""
     await context.thread(thread_id)
     await must_rest(context, thread_id)
-    await _forget(context, thread_id)
-    return Response(status_code=204)
-
-
-async def _forget(context: RequestContext, thread_id: str) -> None:
     await context.saver.threads.adelete(thread_id)
-    await _items(context).adelete(_THREADS, thread_id)
+    return Response(status_code=204)
 
 
 @router.post("/threads/{thread_id}/copy", response_model=dict[str, Any])
@@ -363,7 +356,7 @@ async def copy_thread(context: Runner, thread_id: schemas.ThreadIdPath) -> Any:
     target = new_thread_id()
     made = await context.saver.threads.afork(thread_id, target)
     metadata = await _metadata(context, thread_id)
-    await _items(context).aput(_THREADS, target, metadata, index=False)
+    await _items(context).aput(ABOUT, target, metadata, index=False)
     return JSONResponse(await _described(context, made))
 
 
