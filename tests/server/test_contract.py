@@ -32,7 +32,7 @@ ENDLESS = (
     *("/agents/events", "/ui/api/v1/threads/{thread_id}/events"),
     *("/langgraph/threads/{thread_id}/stream", "/langgraph/threads/{thread_id}/stream/events"),
 )
-"""Streams without an end; `test_event_bus.py`, `test_page_api.py`, `test_langgraph.py` read them."""
+"""Streams without an end: `test_event_bus.py`, `test_page_api.py`, `test_langgraph.py`."""
 NEW_TURNS = "^/(langgraph/(threads/[^/]+/)?(runs(/wait|/stream|/batch)?|state)|ag-ui/[^/]+)$"
 """What takes a whole conversation or state: which of it is new or fits, no schema can say."""
 KNOWN = 60
