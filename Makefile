@@ -82,8 +82,10 @@ $(BIN)/.ci: $(BIN)/.run  # what .ci/run needs, in one go; uv takes a tenth of pi
 	  || $(BIN)/python -m pip install -qq -e '.[test,langgraph-tests]' -C editable_mode=compat
 	@touch $(BIN)/.test $(BIN)/.langgraph $@
 
-test-doors: $(BIN)/.test   ## JavaScript's clients against our doors; needs node and npm
-	@if ! command -v npm > /dev/null; then echo "test-doors is skipped: there is no node with npm"; exit 0; fi; \
+test-doors:                ## JavaScript's clients against our doors; needs node and npm
+	@if ! command -v node > /dev/null || ! command -v npm > /dev/null; then \
+	  echo "test-doors is skipped: there is no node with npm"; exit 0; fi; \
+	  $(MAKE) --no-print-directory $(BIN)/.test && \
 	  npm ci --prefix tests/doors --silent --no-audit --no-fund && \
 	  $(BIN)/python -m pytest tests/doors -m doors $(ARGS)
 

@@ -498,12 +498,17 @@ def test_what_is_not_supported_is_refused_by_name(client: SyncLangGraphClient) -
     refuse(client, "webhook", webhook="https://example.com")
     refuse(client, "after_seconds", after_seconds=5)
     refuse(client, "durability", durability="exit")
-    refuse(client, "checkpoint", checkpoint_id="1f0c5a1e-0000-6000-8000-000000000000")
+    with pytest.raises(ConflictError, match="checkpoint"):
+        client.runs.create(
+            None, "default", input=ASK, checkpoint_id="1f0c5a1e-0000-6000-8000-000000000000"
+        )
     refuse(client, "config.run_name", config={"run_name": "x"})
     refuse(client, "config.configurable.model", config={"configurable": {"model": "x"}})
     refuse(client, "input.todos", input={**ASK, "todos": []})
     refuse(client, "command.goto", command={"goto": "tools"})
     refuse(client, "command.update", command={"update": {"todos": []}})
+    refuse(client, "command.graph", command={"graph": "__parent__"})
+    refuse(client, "input: an answer takes none", command={"resume": "yes"})
 
 
 @pytest.mark.parametrize("role", ["assistant", "ai", "tool", "AIMessageChunk", "remove"])
@@ -581,8 +586,9 @@ def test_scopes(callers: dict[str, SyncLangGraphClient]) -> None:
         run.runs.create(thread_id, "careful", command=APPROVE)
     orders: list[Any] = [{"update": {"todos": []}}, {"goto": "model"}]
     for order in orders:
-        with pytest.raises(PermissionDeniedError):
-            run.runs.create(thread_id, "careful", command=order)
+        for caller in (run, admin):
+            with pytest.raises(BadRequestError, match=f"command.{next(iter(order))}: not support"):
+                caller.runs.create(thread_id, "careful", command=order)
     with pytest.raises(PermissionDeniedError):
         run.threads.update_state(thread_id, {"todos": []})
     with pytest.raises(PermissionDeniedError):

@@ -22,7 +22,8 @@ from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.loading import load
-from wick_graph.store import SqlSaver
+from wick_graph.store import SqlSaver, SqlStore
+from wick_graph.store.cleanup import ABOUT
 from wick_graph.store.schema import threads
 from wick_graph.store.statements import compiled
 from wick_graph.store.threads import _listed, expired
@@ -115,6 +116,21 @@ def test_who_is_never_swept(saver: SqlSaver, clock: Clock, state: str) -> None:
     if state == "pinned":
         saver.threads.pin("t", on=False)
         assert saver.sweep() == ["t"]
+
+
+def test_what_is_about_a_thread_goes_with_it(saver: SqlSaver, clock: Clock) -> None:
+    notes = SqlStore.of(saver)
+    for thread in ("swept", "deleted", "kept"):
+        run(saver, thread)
+        notes.put(ABOUT, thread, {"who": thread})
+        notes.put(("people",), thread, {"who": thread})
+    saver.threads.pin("kept")
+    assert saver.threads.delete("deleted")
+    assert notes.get(ABOUT, "deleted") is None
+    clock.forward(1_000_000)
+    assert saver.sweep() == ["swept"]
+    assert [item.key for item in notes.search(ABOUT)] == ["kept"]
+    assert len(notes.search(("people",))) == 3
 
 
 def test_a_sweep_gives_pages_back_and_leaves_other_threads(

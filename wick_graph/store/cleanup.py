@@ -55,6 +55,7 @@ from wick_graph.store.schema import (
     digests,
     events,
     items,
+    memories,
     moments,
     names,
     runs,
@@ -454,6 +455,19 @@ def mark_deleted(db: Database, numbers: Iterable[int]) -> None:
     db.executemany(_MARK, [(_GONE, b"%d" % number, GONE, number) for number in numbers])
 
 
+ABOUT: Final = ("__langgraph", "threads")
+"""The namespace of long-term items that are about a thread, by its id, and go with it."""
+
+_ABOUT: Final = b"".join(text_bytes(label) + b"\x00" for label in ABOUT) + b"\x00"
+
+
+def drop_about(db: Database, tenant: bytes, keys: Iterable[bytes]) -> None:
+    """Delete the items that are about threads."""
+    wanted = [_ABOUT + key for key in keys]
+    own = (memories.c.tenant == tenant, memories.c.key.in_(wanted))
+    db.execute(*compiled(delete(memories).where(*own)))
+
+
 def marked_deleted(db: Database) -> list[int]:
     """Return the threads that are marked as deleted, here or by a process that died."""
     statement = select(threads.c.id).where(threads.c.tenant == _GONE)
@@ -542,6 +556,7 @@ def delete_thread(core: StoreConnection, thread_id: str) -> bool:
         own = (threads.c.tenant == core.tenant, threads.c.thread == key)
         found = [row[0] for row in db.execute(*compiled(select(threads.c.id).where(*own)))]
         mark_deleted(db, found)
+        drop_about(db, core.tenant, [key])
         core.caches.pop(key, None)
     remove(core.writing, found)
     return bool(found)

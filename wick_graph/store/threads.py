@@ -115,6 +115,7 @@ def _mark_some_deleted(core: StoreConnection, alive: set[int]) -> dict[int, str]
         alive |= held
         found = {number: key for number, key, _ in rows if number not in held}
         cleanup.mark_deleted(db, found)
+        cleanup.drop_about(db, core.tenant, found.values())
         for key in found.values():
             core.caches.pop(key, None)
     return {number: bytes_text(key) for number, key in found.items()} if rows else None

@@ -19,7 +19,7 @@ from wick_graph.engine.agent import Agent
 from wick_graph.server import schemas
 from wick_graph.server.guard import Answerer, RequestContext
 from wick_graph.server.protocols.langgraph import shapes
-from wick_graph.server.protocols.langgraph.asking import RunForm, start
+from wick_graph.server.protocols.langgraph.asking import RunForm, Unsupported, start
 from wick_graph.server.protocols.langgraph.following import messages_in, waiting
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
@@ -54,10 +54,10 @@ class RunAgentInput(BaseModel):
     resume: Annotated[list[ResumeEntry], Field(max_length=100)] | None = None
     protocol_version: str | None = None
     parent_run_id: str | None = None
-    state: Any = None
-    tools: list[dict[str, Any]] | None = None
-    context: list[dict[str, Any]] | None = None
-    forwarded_props: Any = None
+    state: Unsupported = None
+    tools: Unsupported = None
+    context: Unsupported = None
+    forwarded_props: Unsupported = None
 
 
 @router.post(
@@ -67,11 +67,8 @@ class RunAgentInput(BaseModel):
 )
 async def run(context: Answerer, agent_id: schemas.AgentIdPath, form: RunAgentInput) -> Response:
     """Run an agent, and follow the run."""
-    for name in ("tools", "context", "state", "forwarded_props"):
-        if getattr(form, name):
-            raise Problem(400, f"{to_camel(name)}: not supported; leave it out")
     agent = await context.agent(agent_id)
-    row = await _known(context, form) or await _started(context, agent, form)
+    row = await _known(context, agent, form) or await _started(context, agent, form)
     limits = context.options.limits
 
     async def pieces() -> AsyncIterator[bytes | None]:
@@ -82,12 +79,19 @@ async def run(context: Answerer, agent_id: schemas.AgentIdPath, form: RunAgentIn
     return EventStream(pieces, ping=limits.ping, send_timeout=limits.send, headers=headers)
 
 
-async def _known(context: RequestContext, form: RunAgentInput) -> StreamRow | None:
-    rows = await context.streams.run(context.streams.of_thread, form.thread_id, 20)
+_RUNS: Final = 1_000
+"""The latest runs of a thread, among which a request's may be."""
+
+
+async def _known(context: RequestContext, agent: Agent, form: RunAgentInput) -> StreamRow | None:
+    rows = await context.streams.run(context.streams.of_thread, form.thread_id, _RUNS)
     named = ((row, row.asked.get("labels", {}).get("metadata", {})) for row in rows)
     found = next((row for row, labels in named if labels.get(_RUN) == form.run_id), None)
-    if found is not None:
-        context.require("read")
+    if found is None:
+        return None
+    context.require("read")
+    if found.asked["agent"] != agent.name:
+        raise Problem(409, "runId: it is a run of another agent; use a new one")
     return found
 
 

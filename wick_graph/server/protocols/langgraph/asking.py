@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
-from wick_graph import langgraph_config
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ThreadBusyError
 from wick_graph.hooks.approvals import holds_decision, signed
@@ -43,107 +43,90 @@ Modes = Mode | Annotated[list[Mode], Field(max_length=16)]
 
 Json = dict[str, Any]
 
+_NOTHING: Final[tuple[Any, ...]] = (None, False, [], {})
 
-class RunForm(BaseModel):
+
+def _refused(given: Any) -> None:
+    if not any(type(given) is type(one) and given == one for one in _NOTHING):
+        raise PydanticCustomError("unsupported", "not supported; leave it out")
+
+
+Unsupported = Annotated[Any, AfterValidator(_refused), WithJsonSchema({"enum": [*_NOTHING]})]
+"""A field that the server does not serve; clients may send that it holds nothing."""
+
+_SERVERS_OWN: Final = (
+    "^(__.*|langgraph_.*|thread_id|run_id|assistant_id|graph_id|checkpoint_id|checkpoint_ns"
+    "|checkpoint_map|user_id)$"
+)
+"""Keys of a config that the server alone sets: those of a client have no effect."""
+
+
+class PlaceForm(schemas.Form):
+    """The address of a checkpoint; its thread is that of the path."""
+
+    thread_id: Any = None
+    checkpoint_ns: Literal[""] | None = None
+    checkpoint_id: Annotated[str, Field(max_length=128)] | None = None
+    checkpoint_map: Any = None
+
+
+class ConfigForm(schemas.Form):
+    """A run's config; an agent's options are in its context."""
+
+    configurable: (
+        Annotated[
+            dict[Annotated[str, Field(pattern=_SERVERS_OWN)], Any],
+            Field(json_schema_extra={"additionalProperties": False}),
+        ]
+        | None
+    ) = None
+    recursion_limit: Any = None
+    tags: Any = None
+    metadata: Any = None
+
+
+class Command(schemas.Form):
+    """An answer to questions; states are written by `POST …/state`."""
+
+    resume: Any = None
+    update: Unsupported = None
+    goto: Unsupported = None
+    graph: Unsupported = None
+
+
+class RunForm(schemas.Form):
     """A request for a run."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     assistant_id: Annotated[str, Field(min_length=1, max_length=200)]
     input: Any = None
-    command: Json | None = None
+    command: Command | None = None
     stream_mode: Modes = "values"
     stream_subgraphs: bool = False
     stream_resumable: bool | None = None
-    config: Json | None = None
+    config: ConfigForm | None = None
     context: Json | None = None
     metadata: Json | None = None
     multitask_strategy: Strategy | None = None
     if_not_exists: Literal["create", "reject"] | None = None
     on_disconnect: Literal["cancel", "continue"] | None = None
-    on_completion: Literal["keep", "delete"] | None = None
-    durability: Literal["sync", "async", "exit"] | None = None
-    checkpoint: Json | None = None
-    checkpoint_id: str | None = None
-    checkpoint_during: bool | None = None
-    interrupt_before: Any = None
-    interrupt_after: Any = None
-    webhook: str | None = None
-    feedback_keys: list[str] | None = None
-    after_seconds: float | None = None
-    strict_resume: bool | None = None
-    langsmith_tracer: Json | None = None
+    on_completion: Literal["keep"] | None = None
+    durability: Literal["sync"] | None = None
+    checkpoint: PlaceForm | None = None
+    checkpoint_id: Annotated[str, Field(max_length=128)] | None = None
+    checkpoint_during: Literal[True] | None = None
+    interrupt_before: Unsupported = None
+    interrupt_after: Unsupported = None
+    webhook: Unsupported = None
+    feedback_keys: Unsupported = None
+    after_seconds: Unsupported = None
+    strict_resume: Unsupported = None
+    langsmith_tracer: Unsupported = None
 
 
 class BatchForm(RunForm):
     """A request for a run among others."""
 
     thread_id: schemas.ThreadIdText | None = None
-
-
-_UNSUPPORTED: Final[Mapping[str, str]] = {
-    "interrupt_before": "approvals are the agent's own",
-    "interrupt_after": "approvals are the agent's own",
-    "webhook": "follow the run instead",
-    "feedback_keys": "leave it out",
-    "after_seconds": "start the run when it is due",
-    "strict_resume": "leave it out",
-    "langsmith_tracer": "leave it out",
-}
-
-_SERVERS_OWN: Final = frozenset(
-    {
-        *("thread_id", "run_id", "assistant_id", "graph_id", "checkpoint_id", "checkpoint_ns"),
-        *("checkpoint_map", "user_id", "langgraph_request_id"),
-    }
-)
-"""Keys of a config that the server alone sets."""
-
-
-def check(form: RunForm) -> None:
-    """Refuse what the server does not do.
-
-    Raises:
-        Problem: It names the field.
-    """
-    for name, remedy in _UNSUPPORTED.items():
-        if getattr(form, name) not in (None, False, [], {}):
-            raise Problem(400, f"{name}: not supported; {remedy}")
-    if form.durability not in (None, "sync"):
-        raise Problem(400, "durability: every step is stored when it ends; leave it out, or sync")
-    if form.checkpoint_during is False:
-        raise Problem(400, "checkpoint_during: every step is stored when it ends; leave it out")
-    if form.on_completion == "delete":
-        raise Problem(400, "on_completion: a thread stays until its TTL; leave it out, or keep")
-    _check_config(form.config or {})
-
-
-def _check_config(config: Mapping[str, Any]) -> None:
-    for name in config:
-        if name not in (langgraph_config.CONFIGURABLE, "recursion_limit", "tags", "metadata"):
-            raise Problem(400, f"config.{name[:80]}: not supported; leave it out")
-    configurable = config.get(langgraph_config.CONFIGURABLE) or {}
-    if not isinstance(configurable, Mapping):
-        raise Problem(400, "config.configurable: must be an object")
-    for name in configurable:
-        if name not in _SERVERS_OWN and not name.startswith(("__", "langgraph_")):
-            raise Problem(400, f"config.configurable.{name[:80]}: not supported; use context")
-
-
-def checked_resume(given: Mapping[str, Any] | None, context: RequestContext) -> Any:
-    """Return the command's answer, or None; `update` and `goto` are for administrators.
-
-    Raises:
-        Problem: The command asks for more.
-    """
-    if given is None:
-        return None
-    for name, value in given.items():
-        if name in ("update", "goto") and value not in (None, [], {}, ()):
-            context.require("admin")
-            raise Problem(400, f"command.{name}: not supported; write the state (POST …/state)")
-        if name not in ("resume", "update", "goto", "graph"):
-            raise Problem(400, f"command.{name[:80]}: not supported; leave it out")
-    return given.get("resume")
 
 
 async def answers(
@@ -285,8 +268,9 @@ async def start(
         Problem: The request is refused.
         ThreadBusyError: The strategy is `reject`, and a run goes on in the thread.
     """
-    check(form)
-    resume = checked_resume(form.command, context)
+    resume = None if form.command is None else form.command.resume
+    if resume is not None and form.input:
+        raise Problem(400, "input: an answer takes none; leave it out")
     agent = await context.agent(agent_named(context, form.assistant_id))
     known = None if thread_id is None else await context.saver.threads.aget(thread_id)
     if thread_id is not None and known is None and form.if_not_exists != "create":
@@ -344,13 +328,13 @@ async def _check_head(form: RunForm, agent: Agent, thread_id: str | None) -> Non
     Raises:
         Problem: The checkpoint is not the last.
     """
-    named = form.checkpoint_id or (form.checkpoint or {}).get("checkpoint_id")
+    named = form.checkpoint_id or (form.checkpoint.checkpoint_id if form.checkpoint else None)
     if named is None:
         return
     head = None if thread_id is None else await agent.graph.aget_state(shapes.at(thread_id))
     known = None if head is None else shapes.place(head.config)
     if known is None or known["checkpoint_id"] != named:
-        raise Problem(400, "checkpoint: a run begins at the last one; copy the thread to go back")
+        raise Problem(409, "checkpoint: a run begins at the last one; copy the thread to go back")
 
 
 async def _make_room(context: RequestContext, thread_id: str, strategy: str) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Request, Response
 from langgraph.types import StateSnapshot
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from wick_graph.errors import ConfigError, MessageError, NothingWaitsError, ThreadBusyError
 from wick_graph.server import schemas
@@ -229,17 +229,16 @@ Channel = Annotated[
 Segment = Annotated[str, Field(max_length=300)]
 
 
-class EventsForm(BaseModel):
+class EventsForm(schemas.Form):
     """What a stream shows, and after which event."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     channels: Annotated[list[Channel], Field(min_length=1, max_length=32)]
     namespaces: (
         Annotated[list[Annotated[list[Segment], Field(max_length=32)]], Field(max_length=100)]
         | None
     ) = None
-    depth: Annotated[int, Field(ge=0, le=64)] | None = None
-    since: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
+    depth: Annotated[int, schemas.FROM_WHOLE, Field(ge=0, le=64)] | None = None
+    since: Annotated[int, schemas.FROM_WHOLE, Field(ge=0, le=2**53 - 1)] | None = None
 
     def shows(self, told: Told) -> bool:
         """Return whether an event passes the filter."""
@@ -389,13 +388,12 @@ async def events(
 # --- Commands.
 
 
-class CommandForm(BaseModel):
+class CommandForm(schemas.Form):
     """A command of a client."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-    id: Annotated[int, Field(ge=0, le=2**53 - 1)]
+    id: Annotated[int, schemas.FROM_WHOLE, Field(ge=0, le=2**53 - 1)]
     method: Annotated[str, Field(max_length=100)]
-    params: dict[str, Any] = {}
+    params: dict[str, Any] = Field(default={})
 
 
 _CODES: Final[Mapping[int, str]] = {403: "permission_denied", 404: "no_such_run"}

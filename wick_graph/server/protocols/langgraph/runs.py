@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from starlette.responses import JSONResponse
 
 from wick_graph.engine.agent import Agent
@@ -52,7 +52,16 @@ LastId = Annotated[
     ),
 ]
 
-Select = Annotated[list[str] | None, Query(max_length=32, description="Only these fields.")]
+Select = Annotated[list[shapes.RunField] | None, Query(description="Only these fields.")]
+
+
+def _no_verb(given: Any) -> Any:
+    if given in ("wait", "stream", "crons"):
+        raise Problem(405, "method not allowed", headers={"Allow": "POST"})
+    return given
+
+
+RunIdPath = Annotated[schemas.RunIdPath, BeforeValidator(_no_verb)]
 
 
 # --- Streams of runs.
@@ -272,7 +281,7 @@ async def list_runs(
 
 
 @router.get("/threads/{thread_id}/runs/{run_id}", response_model=dict[str, Any])
-async def show(context: Reader, thread_id: schemas.ThreadIdPath, run_id: schemas.RunIdPath) -> Any:
+async def show(context: Reader, thread_id: schemas.ThreadIdPath, run_id: RunIdPath) -> Any:
     """Describe a run."""
     return shapes.run(await _row(context, thread_id, run_id))
 
@@ -281,7 +290,7 @@ async def show(context: Reader, thread_id: schemas.ThreadIdPath, run_id: schemas
 async def join(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
-    run_id: schemas.RunIdPath,
+    run_id: RunIdPath,
     cancel_on_disconnect: bool = False,
 ) -> Any:
     """Return the values at the end of a run."""
@@ -295,7 +304,7 @@ async def join(
 async def join_stream(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
-    run_id: schemas.RunIdPath,
+    run_id: RunIdPath,
     stream_mode: ModeQuery = None,
     cancel_on_disconnect: bool = False,
     last: LastId = None,
@@ -317,7 +326,7 @@ Action = Annotated[Literal["interrupt", "rollback"], Query(description="What is 
 async def cancel(
     context: Runner,
     thread_id: schemas.ThreadIdPath,
-    run_id: schemas.RunIdPath,
+    run_id: RunIdPath,
     action: Action = "interrupt",
     wait: Annotated[bool, Query(description="It always waits for the end.")] = False,
 ) -> Any:
@@ -334,40 +343,40 @@ async def _cancel(context: RequestContext, row: StreamRow, action: str) -> None:
         await context.saver.threads.awithdraw(row.thread_id)
 
 
-class CancelForm(BaseModel):
-    """Which runs to cancel: some of a thread, or all that go on."""
+class CancelSome(schemas.Form):
+    """Which runs of a thread to cancel."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-    thread_id: schemas.ThreadIdText | None = None
+    thread_id: schemas.ThreadIdText
     run_ids: Annotated[
-        list[Annotated[str, Field(pattern=schemas.RUN_ID)]], Field(max_length=100)
-    ] = []
-    status: Literal["pending", "running", "all"] | None = None
+        list[Annotated[str, Field(pattern=schemas.RUN_ID)]], Field(min_length=1, max_length=100)
+    ]
+
+
+class CancelAll(schemas.Form):
+    """Cancel what goes on, in one thread or in all."""
+
+    thread_id: schemas.ThreadIdText | None = None
+    status: Literal["pending", "running", "all"]
 
 
 @router.post("/runs/cancel", status_code=204, response_class=Response)
-async def cancel_many(context: Runner, form: CancelForm, action: Action = "interrupt") -> Response:
+async def cancel_many(
+    context: Runner, form: CancelSome | CancelAll, action: Action = "interrupt"
+) -> Response:
     """Cancel several runs."""
-    if not form.run_ids and form.status is None:
-        raise Problem(400, "run_ids: name runs, or a status")
-    if form.thread_id is not None:
+    if isinstance(form, CancelSome):
         rows = [await _row(context, form.thread_id, run_id) for run_id in form.run_ids]
-    elif form.run_ids:
-        raise Problem(400, "thread_id: name the thread of the runs")
     else:
-        rows = []
-    if form.status in ("running", "all"):
         running = await context.streams.run(context.streams.running)
-        rows += [row for row in running if form.thread_id in (None, row.thread_id)]
+        wanted = [row for row in running if form.thread_id in (None, row.thread_id)]
+        rows = [] if form.status == "pending" else wanted
     for row in rows:
         await _cancel(context, row, action)
     return Response(status_code=204)
 
 
 @router.delete("/threads/{thread_id}/runs/{run_id}", status_code=204, response_class=Response)
-async def delete(
-    context: Runner, thread_id: schemas.ThreadIdPath, run_id: schemas.RunIdPath
-) -> Response:
+async def delete(context: Runner, thread_id: schemas.ThreadIdPath, run_id: RunIdPath) -> Response:
     """Refuse to delete a run: the record of a thread is deleted as a whole."""
     await _row(context, thread_id, run_id)
     raise Problem(403, "a run is part of its thread's record; delete the thread")
@@ -377,16 +386,11 @@ async def delete(
 async def join_thread(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
-    stream_mode: Annotated[
-        list[Literal["run_modes", "lifecycle", "state_update"]] | None,
-        Query(description="What to follow."),
-    ] = None,
+    stream_mode: Annotated[list[Literal["run_modes"]] | None, Query()] = None,
     last: LastId = None,
 ) -> Response:
     """Follow all runs of a thread, without an end."""
     await context.thread(thread_id)
-    if refused := [mode for mode in stream_mode or () if mode != "run_modes"]:
-        raise Problem(400, f"stream_mode: {refused[0]} is not supported; use run_modes")
     rows = await context.streams.run(context.streams.of_thread, thread_id, 1)
     ended = rows[0] if rows and rows[0].status != RUNNING else None
     now = await context.streams.run(context.streams.last, ended) if ended else 0

@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from langgraph.types import StateSnapshot
+from pydantic import Field
 from pydantic_core import to_jsonable_python
 
 from wick_graph import langgraph_config
@@ -56,17 +57,60 @@ def plain(value: Any) -> Any:
     )
 
 
-def picked(made: Mapping[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
-    """Return the named fields of an answer; all without names.
+AssistantField = Annotated[
+    str,
+    Field(
+        pattern=(
+            "^(assistant_id|graph_id|name|description|config|context|metadata|version|created_at"
+            "|updated_at)$"
+        )
+    ),
+]
 
-    Raises:
-        Problem: There is no such field.
-    """
-    if select is None:
-        return dict(made)
-    if (wrong := next((name for name in select if name not in made), None)) is not None:
-        raise Problem(400, f"select: there is no field {wrong[:80]!r}; use {', '.join(made)}")
-    return {name: made[name] for name in select}
+
+ThreadField = Annotated[
+    str,
+    Field(
+        pattern=(
+            "^(thread_id|created_at|updated_at|state_updated_at|metadata|status|config|context"
+            "|values|interrupts|error)$"
+        )
+    ),
+]
+
+
+StateField = Annotated[
+    str,
+    Field(
+        pattern=(
+            "^(values|next|tasks|metadata|created_at|checkpoint|parent_checkpoint|interrupts"
+            "|checkpoint_id|parent_checkpoint_id)$"
+        )
+    ),
+]
+
+
+RunField = Annotated[
+    str,
+    Field(
+        pattern=(
+            "^(run_id|thread_id|assistant_id|created_at|updated_at|status|metadata|kwargs"
+            "|multitask_strategy)$"
+        )
+    ),
+]
+
+
+def picked(made: Mapping[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
+    """Return the named fields of an answer; all without names."""
+    return {name: made[name] for name in (made if select is None else select)}
+
+
+def holds(value: Any, wanted: Any) -> bool:
+    """Return whether a value has all that another one has."""
+    if isinstance(value, Mapping) and isinstance(wanted, Mapping):
+        return all(name in value and holds(value[name], one) for name, one in wanted.items())
+    return bool(value == wanted)
 
 
 # --- Assistants.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 from starlette.responses import JSONResponse
 
 from wick_graph import langgraph_config
@@ -16,61 +15,48 @@ from wick_graph.errors import ThreadBusyError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Admin, Reader, RequestContext, Runner
 from wick_graph.server.protocols.langgraph import shapes
-from wick_graph.server.protocols.langgraph.asking import agent_named, must_rest
+from wick_graph.server.protocols.langgraph.asking import (
+    Json,
+    PlaceForm,
+    Unsupported,
+    agent_named,
+    must_rest,
+)
+from wick_graph.server.schemas import Form
 from wick_graph.service.options import Problem
 from wick_graph.store import SqlStore
-from wick_graph.store.memories import fits
+from wick_graph.store.cleanup import ABOUT
 from wick_graph.store.threads import ThreadInfo
 
 router: Final = APIRouter(prefix="/langgraph", tags=["langgraph"])
 
-_OWN: Final = "__langgraph"
+_OWN: Final = ABOUT[0]
 """The first label of the door's own items; clients cannot name it."""
-
-_THREADS: Final = (_OWN, "threads")
-"""Where the metadata of threads is, by their ids."""
 
 _MOST: Final = 10_000
 """Threads that a search looks through."""
 
 _TTL_MINUTES: Final = 5_256_000
 
-Json = dict[str, Any]
+Offset = Annotated[int, schemas.FROM_WHOLE, Field(ge=0, le=100_000)]
 
-Fields = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=32)]
-
-Offset = Annotated[int, Field(ge=0, le=100_000)]
-
-Many = Annotated[int, Field(ge=1, le=1_000)]
-
-
-@contextmanager
-def _named(field: str) -> Iterator[None]:
-    """Refuse a filter that compares what cannot be compared."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise Problem(400, f"{field}: {error}"[:500]) from None
-
-
-class _Form(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+Many = Annotated[int, schemas.FROM_WHOLE, Field(ge=1, le=1_000)]
 
 
 # --- Assistants: the agents, which no client changes.
 
 
-class AssistantSearch(_Form):
+class AssistantSearch(Form):
     """Which assistants to list or count."""
 
     graph_id: str | None = None
     name: str | None = None
-    metadata: Json = {}
+    metadata: Json = Field(default={})
     limit: Many = 10
     offset: Offset = 0
     sort_by: Literal["assistant_id", "graph_id", "name", "created_at", "updated_at"] | None = None
     sort_order: Literal["asc", "desc"] | None = None
-    select: Fields | None = None
+    select: list[shapes.AssistantField] | None = None
 
 
 AssistantName = Annotated[
@@ -79,14 +65,13 @@ AssistantName = Annotated[
 
 
 def _assistants(context: RequestContext, form: AssistantSearch) -> list[dict[str, Any]]:
-    with _named("metadata"):
-        made = [
-            one
-            for one in map(shapes.assistant, context.tenant.agents)
-            if form.graph_id in (None, one["graph_id"])
-            and fits(one["metadata"], form.metadata)
-            and (form.name or "").lower() in one["name"].lower()
-        ]
+    made = [
+        one
+        for one in map(shapes.assistant, context.tenant.agents)
+        if form.graph_id in (None, one["graph_id"])
+        and shapes.holds(one["metadata"], form.metadata)
+        and (form.name or "").lower() in one["name"].lower()
+    ]
     if form.sort_by is not None:
         made.sort(key=lambda one: str(one[form.sort_by or ""]), reverse=form.sort_order == "desc")
     return made
@@ -148,8 +133,7 @@ async def show_subgraph(
     recurse: bool = False,
 ) -> Any:
     """Return no subgraphs: sub-agents are threads of their own."""
-    agent_named(context, assistant_id)
-    return {}
+    return await show_subgraphs(context, assistant_id)
 
 
 @router.post("/assistants/{assistant_id}/versions", response_model=list[dict[str, Any]])
@@ -161,31 +145,17 @@ async def versions(context: Reader, assistant_id: AssistantName, form: Assistant
 _FIXED: Final = "assistants are the agents of the configuration; no client changes them"
 
 
-@router.post("/assistants", response_model=dict[str, Any])
-async def create_assistant(context: Admin, form: Json) -> Any:
+@router.post("/assistants", response_class=Response)
+async def create_assistant(context: Admin) -> Response:
     """Refuse to make an assistant."""
     raise Problem(403, _FIXED)
 
 
-@router.patch("/assistants/{assistant_id}", response_model=dict[str, Any])
-async def change_assistant(context: Admin, assistant_id: AssistantName, form: Json) -> Any:
+@router.patch("/assistants/{assistant_id}", response_class=Response)
+@router.delete("/assistants/{assistant_id}", response_class=Response)
+@router.post("/assistants/{assistant_id}/latest", response_class=Response)
+async def change_assistant(context: Admin, assistant_id: AssistantName) -> Response:
     """Refuse to change an assistant."""
-    agent_named(context, assistant_id)
-    raise Problem(403, _FIXED)
-
-
-@router.delete("/assistants/{assistant_id}", status_code=204, response_class=Response)
-async def delete_assistant(
-    context: Admin, assistant_id: AssistantName, delete_threads: bool = False
-) -> Response:
-    """Refuse to delete an assistant."""
-    agent_named(context, assistant_id)
-    raise Problem(403, _FIXED)
-
-
-@router.post("/assistants/{assistant_id}/latest", response_model=dict[str, Any])
-async def set_latest(context: Admin, assistant_id: AssistantName, form: Json) -> Any:
-    """Refuse to choose a version."""
     agent_named(context, assistant_id)
     raise Problem(403, _FIXED)
 
@@ -193,7 +163,7 @@ async def set_latest(context: Admin, assistant_id: AssistantName, form: Json) ->
 # --- Threads. Their metadata, which our threads have no place for, is among the items.
 
 
-class Ttl(_Form):
+class Ttl(Form):
     """How long an idle thread is kept."""
 
     ttl: Annotated[float, Field(gt=0, le=_TTL_MINUTES)]
@@ -201,31 +171,31 @@ class Ttl(_Form):
     strategy: Literal["delete"] = "delete"
 
 
-class ThreadForm(_Form):
+class ThreadForm(Form):
     """A new thread."""
 
     thread_id: schemas.ThreadIdText | None = None
-    metadata: Json = {}
+    metadata: Json = Field(default={})
     if_exists: Literal["raise", "do_nothing"] = "raise"
     ttl: Ttl | None = None
-    supersteps: None = None
+    supersteps: Unsupported = None
 
 
-class ThreadChange(_Form):
+class ThreadChange(Form):
     """Changes of a thread's metadata."""
 
     metadata: Json | None = None
-    ttl: None = None
+    ttl: Unsupported = None
 
 
 _Status = Literal["idle", "busy", "interrupted", "error"]
 
 
-class ThreadSearch(_Form):
+class ThreadSearch(Form):
     """Which threads to list or count."""
 
-    metadata: Json = {}
-    values: Json = {}
+    metadata: Json = Field(default={})
+    values: Unsupported = None
     ids: Annotated[list[schemas.ThreadIdText], Field(max_length=1_000)] | None = None
     status: _Status | None = None
     limit: Many = 10
@@ -234,11 +204,11 @@ class ThreadSearch(_Form):
         Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"] | None
     ) = None
     sort_order: Literal["asc", "desc"] | None = None
-    select: Fields | None = None
-    extract: None = None
+    select: list[shapes.ThreadField] | None = None
+    extract: Unsupported = None
 
 
-class PruneForm(_Form):
+class PruneForm(Form):
     """Which threads to prune."""
 
     thread_ids: Annotated[list[schemas.ThreadIdText], Field(max_length=1_000)]
@@ -250,7 +220,7 @@ def _items(context: RequestContext) -> SqlStore:
 
 
 async def _metadata(context: RequestContext, thread_id: str) -> dict[str, Any]:
-    item = await _items(context).aget(_THREADS, thread_id)
+    item = await _items(context).aget(ABOUT, thread_id)
     return {} if item is None else item.value
 
 
@@ -279,7 +249,7 @@ async def create_thread(context: Runner, form: ThreadForm) -> Any:
         raise Problem(409, "thread exists")
     if made:
         kept = {key: value for key, value in form.metadata.items() if key not in _COMPUTED}
-        await _items(context).aput(_THREADS, thread_id, kept, index=False)
+        await _items(context).aput(ABOUT, thread_id, kept, index=False)
     return await _described(context, await context.thread(thread_id))
 
 
@@ -293,15 +263,12 @@ async def _found(context: RequestContext, form: ThreadSearch) -> list[dict[str, 
         infos = [info for info in every if info is not None]
     else:
         infos = await context.saver.threads.alist(_MOST)
-    if form.values:
-        raise Problem(400, "values: a search by values is not supported; use metadata")
     made: list[dict[str, Any]] = []
     for info in infos:
         metadata = await _metadata(context, info.thread_id) if form.metadata else {}
         one = shapes.thread(info, metadata, None)
-        with _named("metadata"):
-            if form.status in (None, one["status"]) and fits(one["metadata"], form.metadata):
-                made.append(one)
+        if form.status in (None, one["status"]) and shapes.holds(one["metadata"], form.metadata):
+            made.append(one)
     by = form.sort_by or "updated_at"
     made.sort(key=lambda one: str(one[by]), reverse=form.sort_order != "asc")
     return made
@@ -339,7 +306,7 @@ async def prune_threads(context: Runner, form: PruneForm) -> Any:
         except ThreadBusyError:
             continue
         if form.strategy == "delete":
-            await _forget(context, thread_id)
+            await context.saver.threads.adelete(thread_id)
         else:
             await context.saver.threads.akeep_latest(thread_id, 1)
         pruned += 1
@@ -350,11 +317,9 @@ async def prune_threads(context: Runner, form: PruneForm) -> Any:
 async def show_thread(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
-    include: Annotated[str | None, Query(max_length=200, description="More fields.")] = None,
+    include: Annotated[Literal[""] | None, Query(description="There are no more fields.")] = None,
 ) -> Any:
     """Describe a thread."""
-    if include is not None:
-        raise Problem(400, "include: not supported; leave it out")
     return JSONResponse(await _described(context, await context.thread(thread_id)))
 
 
@@ -369,7 +334,7 @@ async def change_thread(
     info = await context.thread(thread_id)
     new = {key: value for key, value in (form.metadata or {}).items() if key not in _COMPUTED}
     merged = {**await _metadata(context, thread_id), **new}
-    await _items(context).aput(_THREADS, thread_id, merged, index=False)
+    await _items(context).aput(ABOUT, thread_id, merged, index=False)
     if prefer == "return=minimal":
         return Response(status_code=204)
     return JSONResponse(await _described(context, info))
@@ -380,13 +345,8 @@ async def delete_thread(context: Runner, thread_id: schemas.ThreadIdPath) -> Res
     """Delete a thread and all its data; refused while it has a run."""
     await context.thread(thread_id)
     await must_rest(context, thread_id)
-    await _forget(context, thread_id)
-    return Response(status_code=204)
-
-
-async def _forget(context: RequestContext, thread_id: str) -> None:
     await context.saver.threads.adelete(thread_id)
-    await _items(context).adelete(_THREADS, thread_id)
+    return Response(status_code=204)
 
 
 @router.post("/threads/{thread_id}/copy", response_model=dict[str, Any])
@@ -396,30 +356,22 @@ async def copy_thread(context: Runner, thread_id: schemas.ThreadIdPath) -> Any:
     target = new_thread_id()
     made = await context.saver.threads.afork(thread_id, target)
     metadata = await _metadata(context, thread_id)
-    await _items(context).aput(_THREADS, target, metadata, index=False)
+    await _items(context).aput(ABOUT, target, metadata, index=False)
     return JSONResponse(await _described(context, made))
 
 
 # --- States: read by all, written by administrators alone.
 
 
-class PlaceForm(_Form):
-    """The address of a checkpoint; its thread is that of the path."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-    checkpoint_id: Annotated[str, Field(max_length=128)] | None = None
-    checkpoint_ns: Literal[""] | None = None
-
-
-class StateQuery(_Form):
+class StateQuery(Form):
     """Which step to show."""
 
     checkpoint: PlaceForm | None = None
     subgraphs: bool = False
-    select: Fields | None = None
+    select: list[shapes.StateField] | None = None
 
 
-class StateForm(_Form):
+class StateForm(Form):
     """A write to a thread's state."""
 
     values: Any = None
@@ -428,14 +380,26 @@ class StateForm(_Form):
     checkpoint_id: Annotated[str, Field(max_length=128)] | None = None
 
 
-class HistoryForm(_Form):
+class NamedPlace(PlaceForm):
+    """The address of a checkpoint that is named."""
+
+    checkpoint_id: Annotated[str, Field(max_length=128)]
+
+
+class NamedConfig(PlaceForm):
+    """The address of a checkpoint in a config."""
+
+    configurable: NamedPlace
+
+
+class HistoryForm(Form):
     """Which steps to list."""
 
     limit: Many = 10
-    before: str | Json | None = None
+    before: Annotated[str, Field(max_length=128)] | NamedPlace | NamedConfig | None = None
     metadata: Json | None = None
     checkpoint: PlaceForm | None = None
-    select: Fields | None = None
+    select: list[shapes.StateField] | None = None
 
 
 async def _state(
@@ -456,7 +420,7 @@ async def state(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
     subgraphs: bool = False,
-    select: Annotated[list[str] | None, Query(max_length=32)] = None,
+    select: Annotated[list[shapes.StateField] | None, Query()] = None,
 ) -> Any:
     """Return a thread's latest state."""
     return await _state(context, thread_id, None, select)
@@ -468,7 +432,7 @@ async def state_at(
     thread_id: schemas.ThreadIdPath,
     checkpoint_id: CheckpointId,
     subgraphs: bool = False,
-    select: Annotated[list[str] | None, Query(max_length=32)] = None,
+    select: Annotated[list[shapes.StateField] | None, Query()] = None,
 ) -> Any:
     """Return a thread's state at a step."""
     return await _state(context, thread_id, checkpoint_id, select)
@@ -488,7 +452,7 @@ async def write_state(context: Admin, thread_id: schemas.ThreadIdPath, form: Sta
     await must_rest(context, thread_id)
     named = form.checkpoint_id or (form.checkpoint.checkpoint_id if form.checkpoint else None)
     if form.as_node is not None and form.as_node not in agent.graph.nodes:
-        raise Problem(400, f"as_node: there is no node {form.as_node!r:.80}")
+        raise Problem(404, f"as_node: there is no node {form.as_node!r:.80}")
     found = await agent.graph.aget_state(shapes.at(thread_id, named))
     if named is not None and found.created_at is None:
         raise Problem(404, "checkpoint not found")
@@ -519,13 +483,9 @@ async def _history(context: RequestContext, thread_id: str, form: HistoryForm) -
     return JSONResponse([shapes.picked(one, form.select) for one in made])
 
 
-def _before(given: Any) -> str | None:
-    if isinstance(given, Mapping):
-        inner = given.get(langgraph_config.CONFIGURABLE, given)
-        given = inner.get("checkpoint_id") if isinstance(inner, Mapping) else None
-        if not isinstance(given, str):
-            raise Problem(400, "before: name a checkpoint")
-    return given if given is None else str(given)
+def _before(given: str | NamedPlace | NamedConfig | None) -> str | None:
+    place = given.configurable if isinstance(given, NamedConfig) else given
+    return place.checkpoint_id if isinstance(place, NamedPlace) else place
 
 
 @router.post("/threads/{thread_id}/history", response_model=list[dict[str, Any]])
@@ -558,13 +518,17 @@ def _not_ours(labels: list[str]) -> list[str]:
 
 
 Labels = Annotated[
-    list[Annotated[str, Field(max_length=200)]], Field(max_length=32), AfterValidator(_not_ours)
+    list[Annotated[str, Field(max_length=200, pattern=r"^[^.\x00]+$")]],
+    Field(max_length=32),
+    AfterValidator(_not_ours),
 ]
+
+_DOTTED: Final = r"^[^.\x00]+(\.[^.\x00]+)*$"
 
 Key = Annotated[str, Field(min_length=1, max_length=500)]
 
 
-class ItemForm(_Form):
+class ItemForm(Form):
     """An item to keep."""
 
     namespace: Annotated[Labels, Field(min_length=1)]
@@ -574,17 +538,17 @@ class ItemForm(_Form):
     ttl: Annotated[float, Field(gt=0, le=_TTL_MINUTES)] | None = None
 
 
-class ItemKey(_Form):
+class ItemKey(Form):
     """An item to delete."""
 
     namespace: Annotated[Labels, Field(min_length=1)]
     key: Key
 
 
-class ItemSearch(_Form):
+class ItemSearch(Form):
     """Which items to find."""
 
-    namespace_prefix: Labels = []
+    namespace_prefix: Labels = Field(default=[])
     filter: Json | None = None
     limit: Many = 10
     offset: Offset = 0
@@ -592,12 +556,12 @@ class ItemSearch(_Form):
     refresh_ttl: bool | None = None
 
 
-class NamespaceSearch(_Form):
+class NamespaceSearch(Form):
     """Which namespaces to list."""
 
     prefix: Labels | None = None
     suffix: Labels | None = None
-    max_depth: Annotated[int, Field(ge=1, le=32)] | None = None
+    max_depth: Annotated[int, schemas.FROM_WHOLE, Field(ge=1, le=32)] | None = None
     limit: Many = 100
     offset: Offset = 0
 
@@ -626,7 +590,9 @@ async def put_item(context: Runner, form: ItemForm) -> Response:
 async def get_item(
     context: Reader,
     key: Annotated[str, Query(min_length=1, max_length=500)],
-    namespace: Annotated[str, Query(max_length=2_000, description="Labels with dots between.")],
+    namespace: Annotated[
+        str, Query(max_length=2_000, pattern=_DOTTED, description="Labels with dots between.")
+    ],
     refresh_ttl: bool | None = None,
 ) -> Any:
     """Return an item."""
@@ -651,9 +617,8 @@ async def delete_item(context: Runner, form: ItemKey) -> Response:
 async def search_items(context: Reader, form: ItemSearch) -> Any:
     """Find items below a namespace."""
     store = await _long_term(context)
-    made: list[dict[str, Any]] = []
     wanted = form.offset + form.limit
-    with _named("filter"):
+    try:
         found = await store.asearch(
             tuple(form.namespace_prefix),
             query=form.query,
@@ -661,6 +626,8 @@ async def search_items(context: Reader, form: ItemSearch) -> Any:
             limit=wanted if form.namespace_prefix else wanted + _MOST,
             refresh_ttl=form.refresh_ttl,
         )
+    except (ValueError, TypeError) as error:
+        raise Problem(400, f"filter: {error}"[:500]) from None
     made = [_item(one) for one in found if one.namespace[0] != _OWN]
     return {"items": made[form.offset : wanted]}
 
@@ -685,41 +652,26 @@ async def list_namespaces(context: Reader, form: NamespaceSearch) -> Any:
 _NO_CRONS: Final = "crons: not supported; write a schedule for the gateway in agents.yaml"
 
 
-@router.post("/runs/crons", response_model=dict[str, Any])
-async def create_cron(context: Runner, form: Json) -> Any:
-    """Refuse a schedule."""
+CronId = Annotated[str, Path(max_length=128, description="A schedule.")]
+
+
+@router.post("/runs/crons", response_class=Response)
+@router.post("/runs/crons/search", response_class=Response)
+@router.post("/runs/crons/count", response_class=Response)
+async def crons(context: Runner) -> Response:
+    """Refuse what is about schedules."""
     raise Problem(404, _NO_CRONS)
 
 
-@router.post("/threads/{thread_id}/runs/crons", response_model=dict[str, Any])
-async def create_cron_in(context: Runner, thread_id: schemas.ThreadIdPath, form: Json) -> Any:
+@router.post("/threads/{thread_id}/runs/crons", response_class=Response)
+async def crons_of(context: Runner, thread_id: schemas.ThreadIdPath) -> Response:
     """Refuse a schedule."""
     await context.thread(thread_id)
     raise Problem(404, _NO_CRONS)
 
 
-@router.post("/runs/crons/search", response_model=list[dict[str, Any]])
-async def search_crons(context: Reader, form: Json) -> Any:
-    """Refuse to list schedules."""
-    raise Problem(404, _NO_CRONS)
-
-
-@router.post("/runs/crons/count", response_model=int)
-async def count_crons(context: Reader, form: Json) -> Any:
-    """Refuse to count schedules."""
-    raise Problem(404, _NO_CRONS)
-
-
-CronId = Annotated[str, Path(max_length=128, description="A schedule.")]
-
-
-@router.patch("/runs/crons/{cron_id}", response_model=dict[str, Any])
-async def change_cron(context: Runner, cron_id: CronId, form: Json) -> Any:
+@router.patch("/runs/crons/{cron_id}", response_class=Response)
+@router.delete("/runs/crons/{cron_id}", response_class=Response)
+async def cron(context: Runner, cron_id: CronId) -> Response:
     """Refuse to change a schedule."""
-    raise Problem(404, _NO_CRONS)
-
-
-@router.delete("/runs/crons/{cron_id}", status_code=204, response_class=Response)
-async def delete_cron(context: Runner, cron_id: CronId) -> Response:
-    """Refuse to delete a schedule."""
     raise Problem(404, _NO_CRONS)
