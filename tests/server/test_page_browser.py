@@ -3,53 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.server.browsing import HOSTILE, MARKUP, WAIT, Watched, chromium
 from tests.server.support import AGENTS, Served, serving
 
+__all__ = ["chromium"]
+
 pytestmark = pytest.mark.xdist_group("page_browser")  # they share a browser and a server
-
-WAIT = 60_000
-"""Milliseconds after which a test gives up."""
-
-HOSTILE = (
-    "<script>window.owned=1</script>",
-    "<img src=x onerror=window.owned=1>",
-    "<svg onload=window.owned=1>",
-    "<svg><script>window.owned=1</script></svg>",
-    "<iframe srcdoc='<script>parent.owned=1</script>'></iframe>",
-    "<a href='javascript:window.owned=1'>x</a>",
-    "javascript:window.owned=1",
-    "</pre><script>window.owned=1</script>",
-    "</script><script>window.owned=1</script>",
-    "<body onload=window.owned=1>",
-    "<details open ontoggle=window.owned=1>x</details>",
-    "<input autofocus onfocus=window.owned=1>",
-    "<object data='javascript:window.owned=1'></object>",
-    "<embed src='javascript:window.owned=1'>",
-    "<math><mtext><img src=x onerror=window.owned=1></mtext></math>",
-    "<style>@import 'http://127.0.0.1:9/x.css';</style>",
-    "<link rel=stylesheet href='http://127.0.0.1:9/x.css'>",
-    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
-    "<base href='http://127.0.0.1:9/'>",
-    "<form action='http://127.0.0.1:9/'><button>x</button></form>",
-    "![x](http://127.0.0.1:9/x.png)",
-    "[x](javascript:window.owned=1)",
-    "${window.owned=1} {{constructor.constructor('window.owned=1')()}}",
-    '"><img src=x onerror=window.owned=1>',
-    "' onmouseover=window.owned=1 x='",
-    "<template><script>window.owned=1</script></template>",
-)
-"""Texts that would run as code if one of them were ever read as markup."""
-
-MARKUP = (
-    "script, img, iframe, object, embed, style, link, meta, base, math, template, a[href^=java]"
-)
 
 
 @pytest.fixture(scope="module")
@@ -67,56 +32,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def token(served: Served) -> str:
     return served.wick("token", "create", "--scope", "run,debug")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert path is not None, "install Debian's chromium, as .ci/run does"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-class Watched:
-    """A browser whose requests, errors and dialogs are noted."""
-
-    def __init__(self, context: BrowserContext, served: Served) -> None:
-        self.context, self.served = context, served
-        self.foreign: list[str] = []
-        self.said: list[str] = []
-        context.set_default_timeout(WAIT)
-        context.on("request", self._request)
-        context.on("console", self._console)
-        context.on("weberror", lambda error: self.said.append(str(error.error)))
-        context.on("dialog", self._dialog)
-
-    def _request(self, request: Any) -> None:
-        if not request.url.startswith((f"{self.served.url}/", "data:,")):
-            self.foreign.append(request.url)
-
-    def _console(self, message: Any) -> None:
-        if message.type == "error":
-            self.said.append(message.text)
-
-    def _dialog(self, dialog: Any) -> None:
-        self.said.append(dialog.message)
-        dialog.dismiss()
-
-    def opened(self, token: str) -> Page:
-        page = self.context.new_page()
-        page.goto(f"{self.served.url}/ui/")
-        page.get_by_label("Access token").fill(token)
-        page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("heading", name="Threads")).to_be_visible(timeout=WAIT)
-        return page
-
-    def check(self) -> None:
-        assert self.foreign == []
-        # Before the first sign-in, and for what is not recorded of a moment.
-        answers = ("status of 401", "status of 404")
-        assert [text for text in self.said if not any(a in text for a in answers)] == []
 
 
 @pytest.fixture
@@ -141,7 +56,7 @@ def test_from_signing_in_to_the_cause_of_a_change(
 ) -> None:
     asked(served, token, "default", "What is 21*2?")
     page = watched.opened(token)
-    page.get_by_role("link", name="What is 21*2?").click()
+    page.get_by_role("link", name="Run of What is 21*2?").click()
     grid = page.get_by_role("grid", name="Moments")
     expect(grid.get_by_role("row", selected=True)).to_contain_text("run default", timeout=WAIT)
     page.get_by_role("button", name="Turn ▶").click()
@@ -239,13 +154,11 @@ def test_a_running_thread_is_followed_again_after_its_stream_broke_off(
 ) -> None:
     thread = asked(served, token, "default", "Break off.")
     page = watched.opened(token)
-    info = {"thread_id": thread, "status": "running", "agent": "default", "title": "Running"}
-    page.route(f"**/threads/{thread}", lambda route: route.fulfill(json=info))
-    page.route("**/events?*", lambda route: route.fulfill(body=""))
-    with page.expect_request("**/events?*"):
+    page.route("**/stream?follow=*", lambda route: route.fulfill(body=""))
+    with page.expect_request("**/stream?follow=*"):
         page.goto(f"{served.url}/ui/#/threads/{thread}")
-    with page.expect_request("**/events?*"):
-        expect(page.get_by_role("heading", name="Running")).to_be_visible(timeout=WAIT)
+    with page.expect_request("**/stream?follow=*"):
+        expect(page.get_by_role("heading", name="Break off.")).to_be_visible(timeout=WAIT)
 
 
 def check(page: Page) -> None:

@@ -25,7 +25,7 @@ from wick_graph.server import schemas
 from wick_graph.server.guard import Guard, Traced, needed_by
 from wick_graph.server.protocols import openai
 from wick_graph.server.recordings import Recordings
-from wick_graph.server.routes import agents, operations, page, runs, threads
+from wick_graph.server.routes import agents, operations, page, page_stream, runs, threads
 from wick_graph.server.routes.agents import file_router, tool_router
 from wick_graph.server.routes.runs import approval_router
 from wick_graph.server.routes.tenant import tenant_router
@@ -45,6 +45,7 @@ ROUTES: Final = (
     threads.router,
     openai.router,
     page.router,
+    page_stream.router,
 )
 
 _DESCRIBED: Final = (schemas, agents, page, protocol)

@@ -1,7 +1,11 @@
 // The page: which view is shown, and the bar above it.
 import { effect, html, render, signal } from "./vendor/preact.js";
-import { begin, signOut, who } from "./api.js";
+import { open, signOut, who } from "./api.js";
+import { Agent, Agents } from "./agents.js";
+import { Approvals, groups, watch } from "./approvals.js";
+import { Chat, NewChat } from "./chat.js";
 import { Run } from "./run.js";
+import { connect } from "./stream.js";
 import { SignIn, Threads } from "./threads.js";
 
 /** The parts of the address after the sign `#`. */
@@ -20,11 +24,23 @@ function decoded(text) {
 }
 
 function View() {
-  const [view, thread, seq] = place.value;
-  if (view === "threads" && thread) {
-    return html`<${Run} key=${thread} thread=${thread} seq=${Number(seq) || 0} />`;
-  }
+  const [view, name, seq] = place.value;
+  if (view === "threads" && name) return html`<${Run} key=${name} thread=${name} seq=${Number(seq) || 0} />`;
+  if (view === "chat" && name) return html`<${Chat} key=${name} thread=${name} />`;
+  if (view === "new" && name) return html`<${NewChat} key=${name} agent=${name} />`;
+  if (view === "agents") return name ? html`<${Agent} key=${name} agent=${name} />` : html`<${Agents} />`;
+  if (view === "approvals") return html`<${Approvals} />`;
   return html`<${Threads} />`;
+}
+
+const VIEWS = [["Threads", "", "threads", "chat"], ["Agents", "agents", "new"], ["Approvals", "approvals"]];
+
+function Nav() {
+  const waits = (groups.value ?? []).reduce((sum, group) => sum + group.questions.length, 0);
+  return html`<nav aria-label="Views">
+    ${VIEWS.map(([name, path, ...more]) => html`<a href=${`#/${path}`} aria-current=${[path, ...more].includes(place.value[0] ?? "") ? "page" : undefined}>
+      ${name}${name === "Approvals" && waits > 0 && html` <span class="count">${waits}<span class="sr"> waiting</span></span>`}</a>`)}
+  </nav>`;
 }
 
 function App() {
@@ -32,15 +48,17 @@ function App() {
   if (who.value === null) return html`<${SignIn} />`;
   return html`<header class="bar">
       <a href="#/" class="brand">wick</a>
-      <span class="faint">${who.value.tenant} · ${who.value.scopes.join(", ")}</span>
+      <${Nav} />
+      <span class="faint who">${who.value.tenant} · ${who.value.scopes.join(", ")}</span>
       <button onClick=${signOut}>Sign out</button>
     </header>
     <${View} />`;
 }
 
 addEventListener("hashchange", read);
-await begin();
+await open();
 read();
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
+effect(() => void (who.value && (connect(), watch())));
 effect(() => void (document.title = place.value[1] ? `${place.value[1]} · wick` : "wick"));
 render(html`<${App} />`, root);

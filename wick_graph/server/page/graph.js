@@ -49,17 +49,17 @@ function Outline({ made }) {
   </ul>`;
 }
 
-/** @param {{thread: string, node: string | null}} props */
-export function Graph({ thread, node }) {
+/** @param {{thread?: string, of?: string, node: string | null}} props of: the path of what has a graph */
+export function Graph({ thread, of = `/threads/${thread}`, node }) {
   const [made, setMade] = useState(/** @type {any} */ (null));
   const [error, setError] = useState("");
   useEffect(() => {
     const stop = new AbortController();
-    ask(`/threads/${thread}/graph`, undefined, stop.signal).then(setMade, (failed) => {
+    ask(`${of}/graph`, undefined, stop.signal).then(setMade, (failed) => {
       if (!stop.signal.aborted) setError(failed.message);
     });
     return () => stop.abort();
-  }, [thread]);
+  }, [of]);
   if (error) return html`<p class="bad" role="alert">${error}</p>`;
   if (!made) return html`<p class="faint" aria-busy="true">Loading the graph …</p>`;
   const { width, height, boxes, edges } = made.layout;

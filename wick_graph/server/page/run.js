@@ -1,13 +1,13 @@
 // One thread's recording: its moments in a list of which only the visible part exists, and the inspector.
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, lines, Refused, send, who } from "./api.js";
+import { ask, lines, send, who } from "./api.js";
 import { Inspector } from "./inspector.js";
+import { follow } from "./stream.js";
 import { counted, took } from "./values.js";
 
 const PAGE = 200;
 const ROW = 28; // pixels, as in page.css
 const MORE = 8; // rows beyond the visible ones
-const AGAIN = 1000; // milliseconds until a stream that broke off is opened again
 
 /** @typedef {{seq: number, run: number, branch: number, step: number, depth: number, kind: string,
  *   phase: string, name: string, hook_phase: string | null, node: string | null, tool: string | null,
@@ -243,7 +243,8 @@ export function Run({ thread: id, seq }) {
         moments.last.value = recording.last;
         setAbout({ info, recording });
         moments.need(Math.max(1, seq - 20), Math.max(seq + 40, 60));
-        if (info.status === "running") await follow(thread, moments, stop.signal);
+        const end = follow("moments", id, recording.last, (row) => moments.take([row], row.seq));
+        stop.signal.addEventListener("abort", end);
       })
       .catch((failed) => stop.signal.aborted || setError(failed.message));
     return () => stop.abort();
@@ -287,22 +288,4 @@ export function Run({ thread: id, seq }) {
     </section>
     ${last > 0 && html`<${Inspector} thread=${thread} seq=${here} go=${go} node=${row?.node ?? null} />`}
   </main>`;
-}
-
-/** Take new moments of a running run as they come.
- * @param {string} thread @param {Moments} moments @param {AbortSignal} stop */
-async function follow(thread, moments, stop) {
-  const take = (/** @type {string} */ line) => {
-    if (!line.startsWith("data: ")) return;
-    const row = JSON.parse(line.slice(6)).data;
-    moments.take([row], row.seq);
-  };
-  while (!stop.aborted) {
-    try {
-      await lines(`/threads/${thread}/events`, { after: moments.last.peek() }, stop, take);
-    } catch (error) {
-      if (stop.aborted || (error instanceof Refused && error.status < 500)) throw error;
-    }
-    await new Promise((done) => setTimeout(done, AGAIN)); // the server may be on its way back
-  }
 }

@@ -17,14 +17,12 @@ from starlette.responses import RedirectResponse, StreamingResponse
 from wick_graph.debug import protocol
 from wick_graph.debug.answers import Answers
 from wick_graph.errors import DebugError, StorageError, ThreadBusyError, ThreadNotFoundError
-from wick_graph.picture import overlay_of, picture_of
+from wick_graph.picture import Picture, overlay_of, picture_of
 from wick_graph.picture.formats import layout_of
 from wick_graph.server import schemas
 from wick_graph.server.guard import API, PAGE, SECRET, Debugging, Reader, RequestContext
 from wick_graph.server.recordings import Recordings
-from wick_graph.server.schemas import Before, Limit, thread_answer
 from wick_graph.server.sign_in import LASTS, Signed, SignIns
-from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.options import Problem
 from wick_graph.store.server_rows import SCOPES
 
@@ -162,27 +160,12 @@ _LINES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"application/x-ndjson": {}}, "description": "Hits, one JSON object a line."}
 }
 
-_EVENTS: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": {}}}}
-
 P = ParamSpec("P")
 
 T = TypeVar("T")
 
 
-@router.get("/threads", response_model=list[schemas.ThreadAnswer])
-async def list_threads(context: Reader, limit: Limit = 50, before: Before = None) -> Any:
-    """List threads, the most recently used first."""
-    found = await context.saver.threads.alist(limit, before)
-    return [thread_answer(info) for info in found]
-
-
-@router.get("/threads/{thread_id}", response_model=schemas.ThreadAnswer)
-async def thread(context: Reader, thread_id: schemas.ThreadIdPath) -> Any:
-    """Describe a thread."""
-    return thread_answer(await context.thread(thread_id))
-
-
-async def _answers(context: RequestContext, request: Request, thread_id: str) -> Answers:
+async def answers_of(context: RequestContext, request: Request, thread_id: str) -> Answers:
     """Return the answers about a thread of the caller's tenant.
 
     Raises:
@@ -208,7 +191,7 @@ async def _asked(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 async def _of_thread(context: Reader, request: Request, thread_id: schemas.ThreadIdPath) -> Answers:
-    return await _answers(context, request, thread_id)
+    return await answers_of(context, request, thread_id)
 
 
 Asked = Annotated[Answers, Depends(_of_thread)]
@@ -336,7 +319,7 @@ async def search(
 
     async def lines() -> AsyncIterator[bytes]:
         found = asked.search(q, after)
-        while await _is_admitted(context, request) and (
+        while await is_admitted(context, request) and (
             (hits := await asyncio.to_thread(next, found, None)) is not None
         ):
             yield b"".join(hit.model_dump_json().encode() + b"\n" for hit in hits) or b"\n"
@@ -344,7 +327,7 @@ async def search(
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
-async def _is_admitted(context: RequestContext, request: Request) -> bool:
+async def is_admitted(context: RequestContext, request: Request) -> bool:
     """Return whether the token is still valid, and the browser signed in; for long answers."""
     headers = request.headers
     if context.options.auth and "authorization" not in headers:
@@ -352,34 +335,6 @@ async def _is_admitted(context: RequestContext, request: Request) -> bool:
         if _sign_ins(request).find(cookies, headers.get(SECRET, "")) is None:
             return False
     return await context.is_admitted()
-
-
-_LOOK: Final = 0.3
-"""Seconds between two looks for new moments."""
-
-
-@router.get(f"{_THREAD}/events", response_class=Response, responses=_EVENTS)
-async def events(
-    context: Reader,
-    request: Request,
-    asked: Asked,
-    after: Annotated[int, Query(ge=0, le=2**32, description="Only later moments.")] = 0,
-) -> EventStream:
-    """Follow a thread's moments, of runs in any process, ordered by their numbers alone."""
-
-    async def pieces() -> AsyncIterator[bytes | None]:
-        at = after
-        while await _is_admitted(context, request):
-            page = await asyncio.to_thread(asked.moments, at, protocol.MOST)
-            for row in page.moments:
-                at = row.seq
-                yield frame(at, {"event": "moment", "data": row.model_dump()})
-            yield None
-            if not page.moments:
-                await asyncio.sleep(_LOOK)
-
-    limits = context.options.limits
-    return EventStream(pieces, ping=limits.ping, send_timeout=limits.send)
 
 
 @router.get(f"{_THREAD}/graph")
@@ -392,16 +347,28 @@ async def graph(context: Reader, thread_id: schemas.ThreadIdPath) -> dict[str, A
 
     def drawn() -> dict[str, Any]:
         built = agent.graph if agent.spec.guest else agent.graph_over(context.saver)
-        picture = picture_of(built).with_run(overlay_of(built, thread_id))
-        made = {**picture.to_dict(), "layout": layout_of(picture)}
-        for node, box in zip(made["nodes"], picture.boxes, strict=True):
-            node["lines"] = picture.lines_of(box)
-        for edge, arrow in zip(made["edges"], picture.arrows, strict=True):
-            edge["text"] = picture.label_of(arrow)
+        made = _drawn(picture_of(built).with_run(overlay_of(built, thread_id)))
         made["run"].pop("path")  # it grows with the thread, and the list of moments has it
         return made
 
     return await _asked(drawn)
+
+
+@router.get("/agents/{agent_id}/graph")
+async def graph_of_agent(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
+    """Return an agent's graph as data, with its layout."""
+    agent = await context.agent(agent_id)
+    return await _asked(lambda: _drawn(picture_of(agent.graph)))
+
+
+def _drawn(picture: Picture) -> dict[str, Any]:
+    """Return a picture as data, with its layout and its texts."""
+    made = {**picture.to_dict(), "layout": layout_of(picture)}
+    for node, box in zip(made["nodes"], picture.boxes, strict=True):
+        node["lines"] = picture.lines_of(box)
+    for edge, arrow in zip(made["edges"], picture.arrows, strict=True):
+        edge["text"] = picture.label_of(arrow)
+    return made
 
 
 # --- Sessions: a cursor with breakpoints, of one user at a time.
@@ -440,7 +407,7 @@ async def begin(
     form: SessionForm,
 ) -> protocol.SessionAnswer:
     """Open a session over a thread; refused while another is open or a run goes on."""
-    answers = await _answers(context, request, thread_id)
+    answers = await answers_of(context, request, thread_id)
     if await context.saver.leases.aepoch(thread_id) is not None:
         raise ThreadBusyError("thread is busy")
     held = await _asked(_recordings(request).begin, context.tenant.name, thread_id, answers)
