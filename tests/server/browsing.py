@@ -44,6 +44,52 @@ HOSTILE = (
 )
 """Texts that would run as code if one of them were ever read as markup."""
 
+TRICKS = (
+    "[a](JaVaScRiPt:window.owned=1)",
+    "[b]( javascript:window.owned=1)",
+    "[c](java\tscript:window.owned=1)",
+    "[d](data:text/html,<script>parent.owned=1</script>)",
+    "[e](vbscript:window.owned=1)",
+    "[f](//127.0.0.1:9/x)",
+    "[g](&#106;avascript:window.owned=1)",
+    "[h](%6Aavascript:window.owned=1)",
+    "[i](\x01javascript:window.owned=1)",
+    "[![x](http://127.0.0.1:9/y.png)](javascript:window.owned=1)",
+    "[j]: javascript:window.owned=1\n\n[j]",
+    "<javascript:window.owned=1>",
+    "![<img src=x onerror=window.owned=1>](x)",
+    "![x](data:image/svg+xml,<svg onload=parent.owned=1>)",
+    "# <img src=x onerror=window.owned=1>",
+    "> <script>window.owned=1</script>",
+    "- <img src=x onerror=window.owned=1>",
+    "| <img src=x onerror=window.owned=1> | b |\n|---|---|\n| <svg onload=window.owned=1> | d |",
+    "```html\n<script>window.owned=1</script>\n```",
+    '```"><img src=x onerror=window.owned=1>\nx\n```',
+    "`<img src=x onerror=window.owned=1>`",
+    "**<img src=x onerror=window.owned=1>**",
+    "_<script>window.owned=1</script>_",
+    "~~<iframe src=javascript:parent.owned=1></iframe>~~",
+    'http://127.0.0.1:9/"onmouseover=window.owned=1',
+    "http://127.0.0.1:9/'><script>window.owned=1</script>",
+    "\\<script>window.owned=1\\</script>",
+    "&lt;script&gt;window.owned=1&lt;/script&gt;",
+    "&#60;script&#62;window.owned=1&#60;/script&#62;",
+    "\u003cscript\u003ewindow.owned=1\u003c/script\u003e",
+    "\ufeff<script>window.owned=1</script>",
+    "<scr\u0000ipt>window.owned=1</script>",
+    "<ScRiPt>window.owned=1</sCrIpT>",
+    "<<script>window.owned=1//<</script>",
+    "<svg><animate onbegin=window.owned=1 attributeName=x dur=1s>",
+    "<video><source onerror=window.owned=1></video>",
+    "<audio src=x onerror=window.owned=1>",
+    "<marquee onstart=window.owned=1>x</marquee>",
+    "<isindex type=image src=1 onerror=window.owned=1>",
+    "<noscript><p title='</noscript><img src=x onerror=window.owned=1>'>",
+    "<textarea></textarea><img src=x onerror=window.owned=1>",
+    "<title></title><script>window.owned=1</script>",
+)
+"""Tricks of Markdown and of encodings."""
+
 MARKUP = (
     "script, img, iframe, object, embed, style, link, meta, base, math, template, a[href^=java]"
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.browsing import HOSTILE, MARKUP, WAIT, Watched, chromium
+from tests.server.browsing import HOSTILE, MARKUP, TRICKS, WAIT, Watched, chromium
 from tests.server.support import AGENTS, Served, serving
 
 __all__ = ["chromium"]
@@ -23,15 +24,27 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     call = {"tool": "calculate", "args": {"expression": "21*2"}}
     steps = [{"text": "Let me see.", "calls": [call]}, "It is 42."]
     odd = [{"text": text, "calls": [{**call, "args": {"expression": text}}]} for text in HOSTILE]
-    agents = AGENTS + "  odd: {model: 'scripted:odd.yaml', max_iterations: 99}\n"
+    rows = zip(*[iter((*HOSTILE, *TRICKS))] * 4, strict=True)
+    every = [{**call, "args": {"expression": "\n".join(row)}} for row in rows]
+    agents = (
+        AGENTS
+        + """\
+  odd: {model: 'scripted:odd.yaml', max_iterations: 99}
+  asks: {model: 'scripted:asks.yaml', approvals: {calculate: true}}
+  tells: {model: 'scripted:tells.yaml'}
+"""
+    )
+    asks = json.dumps({"steps": [{"text": TRICKS[0], "calls": every}, "Done."]})
+    tells = json.dumps({"steps": ["\n\n".join((*HOSTILE, *TRICKS))]})
     talk, odd_talk = json.dumps({"steps": steps}), json.dumps({"steps": [*odd, "Done."]})
-    with serving(folder, "--host", "127.0.0.1", agents=agents, talk=talk, odd=odd_talk) as made:
+    texts = {"talk": talk, "odd": odd_talk, "asks": asks, "tells": tells}
+    with serving(folder, "--host", "127.0.0.1", agents=agents, **texts) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def token(served: Served) -> str:
-    return served.wick("token", "create", "--scope", "run,debug")
+    return served.wick("token", "create", "--scope", "run,approve,debug")
 
 
 @pytest.fixture
@@ -123,6 +136,70 @@ def test_hostile_texts_are_texts_in_every_view(
     page.get_by_role("searchbox").press("Enter")
     expect(page.get_by_role("listitem").filter(has_text="<script").first).to_be_visible()
     check(page)
+
+
+def test_hostile_texts_are_texts_in_chats_and_forms(
+    served: Served, token: str, watched: Watched
+) -> None:
+    every = (*HOSTILE, *TRICKS)
+    assert len(every) >= 60
+    told = asked(served, token, "tells", "".join(every))
+    waits = asked(served, token, "asks", TRICKS[0])
+    page = watched.opened(token)
+    page.goto(f"{served.url}/ui/#/chat/{told}")
+    log = page.get_by_role("log")
+    expect(log.locator(".markdown")).to_be_visible(timeout=WAIT)
+    assert log.locator("a:not([href^=http])").count() == 0
+    check(page)
+    page.goto(f"{served.url}/ui/#/chat/{waits}")
+    cards = log.locator("details.tool summary")
+    expect(cards).to_have_count(len(every) // 4, timeout=WAIT)
+    page.evaluate("document.querySelectorAll('details.tool').forEach(one => { one.open = true })")
+    expect(log.locator(".inside")).to_have_count(len(every) // 4, timeout=WAIT)
+    check(page)
+    page.goto(f"{served.url}/ui/#/approvals")
+    forms = page.get_by_role("article")
+    expect(forms).to_have_count(len(every) // 4, timeout=WAIT)
+    forms.first.get_by_label("expression").fill(TRICKS[1] + HOSTILE[0])
+    expect(page.get_by_role("list", name="What you changed")).to_contain_text("<script>")
+    check(page)
+
+
+def test_hostile_names_are_texts(served: Served, token: str, watched: Watched) -> None:
+    """Names that the engine would refuse: whatever the server says is shown as a text."""
+    every = (*HOSTILE, *TRICKS)
+    watched.expected.append("status of 400")
+    page = watched.opened(token)
+    named = {"model": every[0], "tools": [*every], "hooks": [*every], "subagents": [*every]}
+    agents = [{"agent_id": text, "system_prompt": text, "has_interrupt_on": text} for text in every]
+    page.route("**/v1/agents", lambda r: r.fulfill(json=[{**one, **named} for one in agents]))
+    named |= {"status": every[1], "steps": 1, "last_error": every[2], "last_access": "2026-01-01"}
+    threads = [
+        {**named, "thread_id": f"t{n}", "title": text, "agent": text, "parent": text}
+        for n, text in enumerate(every)
+    ]
+    page.route("**/v1/threads?**", lambda route: route.fulfill(json=threads))
+    asks = [
+        {
+            **{"id": f"q{n}", "interrupt_id": f"i{n}", "thread_id": "t0", "prompt": text},
+            "kind": ("approval", "question")[n % 2],
+            "options": [text, {"label": text}, {"type": "script"}],
+            "value": {
+                "tool": text,
+                "args": {text: text, "x": [text]},
+                "why": text,
+                "agents": [text],
+            },
+        }
+        for n, text in enumerate(every)
+    ]
+    page.route("**/v1/threads/t0/approvals", lambda route: route.fulfill(json=asks))
+    of_agents = [f"agents/{quote(text)}" for text in TRICKS[:3]]
+    for place in ("agents", "", "approvals", f"new/{HOSTILE[1]}", *of_agents):
+        page.goto(f"{served.url}/ui/#/{place}")
+        shown = page.get_by_role("alert") if "%" in place else page.get_by_text("window.owned")
+        expect(shown.first).to_be_attached(timeout=WAIT)
+        check(page)
 
 
 ODD = [

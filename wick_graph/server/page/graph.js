@@ -66,7 +66,7 @@ export function Graph({ thread, of = `/threads/${thread}`, node }) {
   const isLarge = made.nodes.length > MOST;
   return html`${isLarge
       ? html`<p>The graph has ${made.nodes.length} nodes, too many for a drawing.</p>`
-      : html`<figure>
+      : html`<figure tabindex="0" aria-label="The graph">
           <svg aria-hidden="true" viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height}>
             <defs>
               <marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8"

@@ -97,7 +97,7 @@ function block(lines, depth) {
     return html`<pre class="code" tabindex="0" aria-label=${fence[2] || "code"}>${lines.slice(1, last).join("\n")}</pre>`;
   }
   const head = HEAD.exec(lines[0]);
-  if (head) return html`<p role="heading" aria-level=${Math.min(6, head[1].length + 2)} class=${`h${head[1].length}`}>${inline(head[2].replace(/\s#+\s*$/, ""))}</p>`;
+  if (head) return html`<p role="heading" aria-level="2" class=${`h${head[1].length}`}>${inline(head[2].replace(/\s#+\s*$/, ""))}</p>`;
   if (RULE.test(lines[0])) return html`<hr />`;
   if (/^\s*>/.test(lines[0]) && depth < DEEP) {
     return html`<blockquote>${many(lines.map((line) => line.replace(/^\s*>\s?/, "")).join("\n"), depth + 1)}</blockquote>`;

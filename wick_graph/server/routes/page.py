@@ -6,6 +6,7 @@ Reading needs the scope `read`, a session `debug`. Nothing here executes a step 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import Annotated, Any, Final, Literal, ParamSpec, TypeVar
@@ -41,6 +42,16 @@ POLICY: Final = (
 _KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
+_ASIDE: Final = re.compile(rb"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)
+
+_TYPES: Final = re.compile(rb"/\*\*(?:[^*]|\*(?!/))*\*/[ \t]*\n?")
+
+
+def _lean(source: bytes) -> bytes:
+    """Leave out what only people and the type checker read: comments and indentation."""
+    return _ASIDE.sub(b"", _TYPES.sub(b"", source))
+
+
 def _files() -> dict[str, tuple[bytes, str]]:
     """Read the files of the page by their names, each with its media type."""
     root = files("wick_graph.server").joinpath("page")
@@ -49,7 +60,8 @@ def _files() -> dict[str, tuple[bytes, str]]:
         for one in root.joinpath(folder).iterdir():
             kind = _KINDS.get(one.name.rpartition(".")[2])
             if kind is not None:
-                found[folder + one.name] = one.read_bytes(), f"{kind}; charset=utf-8"
+                data = one.read_bytes() if folder else _lean(one.read_bytes())
+                found[folder + one.name] = data, f"{kind}; charset=utf-8"
     return found
 
 
