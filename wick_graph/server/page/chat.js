@@ -207,7 +207,7 @@ function Tool({ item, thread }) {
   const brief = item.draft ?? JSON.stringify(item.args ?? {});
   return html`<details class=${`tool ${state}`} open=${isOpen} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}>
     <summary><span class="what"><b>${item.name}</b> <code dir="auto">${brief.slice(0, 200)}</code></span>
-      <span class=${`state ${state}`}>${STATES[state]}${item.took !== undefined && ` · ${took(item.took * 1000)}`}</span></summary>
+      <span class=${`state ${state}`}>${STATES[state]}${item.took !== undefined && ["done", "failed"].includes(state) && ` · ${took(item.took * 1000)}`}</span></summary>
     ${isOpen && html`<div class="inside">
       ${item.draft === undefined ? html`<${Value} thread=${encodeURIComponent(thread)} value=${item.args ?? {}} />` : html`<pre>${item.draft}</pre>`}
       ${item.error !== undefined && item.error !== item.output && html`<p class="bad">${item.error}</p>`}
@@ -264,20 +264,21 @@ function Log({ conversation }) {
     const found = box.current;
     if (!found) return;
     if (height.current) found.scrollTop += found.scrollHeight - height.current;
-    else if (isEnd.current) found.scrollTop = found.scrollHeight;
+    else if (isEnd.current) found.lastElementChild?.scrollIntoView({ block: "end" });
     height.current = 0;
   });
-  const scrolled = () => {
-    const found = box.current;
-    if (found) isEnd.current = found.scrollHeight - found.scrollTop - found.clientHeight < 40;
-  };
+  useEffect(() => {
+    const watch = new IntersectionObserver(([seen]) => (isEnd.current = seen.isIntersecting), { rootMargin: "40px" });
+    if (box.current?.lastElementChild) watch.observe(box.current.lastElementChild);
+    return () => watch.disconnect();
+  }, []);
   const earlier = async () => {
     await conversation.show(Math.max(0, from - PAGE));
     height.current = box.current?.scrollHeight ?? 0;
     isEnd.current = false;
   };
   const early = live.items.length - MOST;
-  return html`<div class="log" ref=${box} onScroll=${scrolled} role="log" aria-label="Messages" tabindex="0">
+  return html`<div class="log" ref=${box} role="log" aria-label="Messages" tabindex="0">
     ${from > 0 && html`<p class="line center"><button onClick=${earlier}>Show earlier messages</button> <span class="faint">${from.toLocaleString("en")} before</span></p>`}
     ${rows(base.items, conversation.id, conversation)}
     ${to < total
@@ -286,6 +287,7 @@ function Log({ conversation }) {
           ${early > 0 && html`<p class="faint center">${counted(early, "earlier step")} of this run</p>`}
           ${rows(early > 0 ? live.items.slice(early) : live.items, conversation.id)}`}
     <${End} conversation=${conversation} />
+    <div class="end"></div>
   </div>`;
 }
 
