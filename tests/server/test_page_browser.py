@@ -37,7 +37,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     asks = json.dumps({"steps": [{"text": TRICKS[0], "calls": every}, "Done."]})
     tells = json.dumps({"steps": ["\n\n".join((*HOSTILE, *TRICKS))]})
     talk, odd_talk = json.dumps({"steps": steps}), json.dumps({"steps": [*odd, "Done."]})
-    texts = {"talk": talk, "odd": odd_talk, "asks": asks, "tells": tells}
+    texts: Any = {"talk": talk, "odd": odd_talk, "asks": asks, "tells": tells}
     with serving(folder, "--host", "127.0.0.1", agents=agents, **texts) as made:
         yield made
 
@@ -173,9 +173,9 @@ def test_hostile_names_are_texts(served: Served, token: str, watched: Watched) -
     named = {"model": every[0], "tools": [*every], "hooks": [*every], "subagents": [*every]}
     agents = [{"agent_id": text, "system_prompt": text, "has_interrupt_on": text} for text in every]
     page.route("**/v1/agents", lambda r: r.fulfill(json=[{**one, **named} for one in agents]))
-    named |= {"status": every[1], "steps": 1, "last_error": every[2], "last_access": "2026-01-01"}
+    named |= {"status": every[1], "last_error": every[2], "last_access": "2026-01-01"}
     threads = [
-        {**named, "thread_id": f"t{n}", "title": text, "agent": text, "parent": text}
+        {**named, "steps": 1, "thread_id": f"t{n}", "title": text, "agent": text, "parent": text}
         for n, text in enumerate(every)
     ]
     page.route("**/v1/threads?**", lambda route: route.fulfill(json=threads))

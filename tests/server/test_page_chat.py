@@ -61,7 +61,7 @@ SCRIPTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("chat")
-    texts = {name: json.dumps(script) for name, script in SCRIPTS.items()}
+    texts: Any = {name: json.dumps(script) for name, script in SCRIPTS.items()}
     with serving(folder, "--host", "127.0.0.1", agents=AGENTS, endless=ENDLESS, **texts) as made:
         yield made
 
@@ -215,7 +215,7 @@ def test_a_killed_server_comes_back_and_no_event_is_there_twice(
 
 def test_ten_tabs_follow_a_run_by_one_stream(token: str, watched: Watched) -> None:
     streams: list[str] = []
-    watched.context.on("request", lambda r: "/stream?" in r.url and streams.append(r.url))
+    watched.context.on("request", lambda r: streams.extend([r.url] * ("/stream?" in r.url)))
     page = watched.opened(token)
     to(page, "#/new/endless")
     say(page, "Begin.")
@@ -230,7 +230,7 @@ def test_ten_tabs_follow_a_run_by_one_stream(token: str, watched: Watched) -> No
     page.close()  # the one that reads
     last = tabs[-1]
     seen = max(words(last))
-    until(lambda: max(words(last)) > seen + 5 or last.wait_for_timeout(100), "it goes on")
+    expect(log(last)).to_contain_text(f"word{seen + 5} ", timeout=WAIT)
     found = words(last)
     assert found == [*range(len(found))]
     assert len(streams) - before <= 3

@@ -59,7 +59,7 @@ agents:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     steps = [{"text": SAID, "calls": CALLS}, "Done."]
-    texts = {name: json.dumps({"steps": steps}) for name in ("talker", "careful")}
+    texts: Any = {name: json.dumps({"steps": steps}) for name in ("talker", "careful")}
     texts["fails"] = json.dumps({"steps": [{"text": "x", "calls": [{"tool": "none", "args": {}}]}]})
     folder = tmp_path_factory.mktemp("looks")
     with serving(folder, "--host", "127.0.0.1", agents=AGENTS, **texts) as made:
