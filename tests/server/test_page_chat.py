@@ -168,8 +168,10 @@ def test_what_a_sub_agent_does_is_under_its_call(token: str, watched: Watched) -
     expect(inner).to_contain_text("Counting now.", timeout=WAIT)
     expect(log(page)).to_contain_text("It said two.", timeout=WAIT)
     page.get_by_role("link", name="Threads").click()
-    page.get_by_text("1 thread below").first.click()
-    expect(page.get_by_role("link", name="Count.", exact=True)).to_be_visible()
+    mine = page.get_by_role("link", name="Go.", exact=True)
+    page.get_by_role("listitem").filter(has=mine).get_by_text("1 thread below").click()
+    below = page.get_by_role("link", name="Count.", exact=True)
+    expect(below).to_be_visible(timeout=WAIT)
 
 
 def test_a_long_thread_comes_in_pages(served: Served, token: str, watched: Watched) -> None:
