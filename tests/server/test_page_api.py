@@ -317,7 +317,10 @@ class Console:
 
     def done(self, line: str, at: int | None = None) -> dict[str, Any]:
         """Give a command that is not refused, and wait for its end."""
-        said = self.say(line, at)
+        return self.ended(self.say(line, at))
+
+    def ended(self, said: dict[str, Any]) -> dict[str, Any]:
+        """Wait for the end of a command."""
         while said["running"]:
             said = self.http.get(self.path).json()
         assert said["error"] == ""
@@ -391,13 +394,14 @@ def test_a_run_of_the_server_is_held_and_goes_on(served: Served, http: httpx.Cli
     made = http.post("/agents/default/invoke", json=ASK).json()["thread_id"]
     console = Console(http, f"/threads/{made}")
     console.done("break model")
-    with ThreadPoolExecutor(2) as pool, served.http() as other:
+    assert console.say("hold")["running"]
+    with ThreadPoolExecutor(1) as pool, served.http() as other:
         other.headers["Origin"] = served.url
-        held = pool.submit(console.done, "hold")
-        until(lambda: other.post(console.path, json={"line": "where"}).is_error, "it waits")
+        refused = other.post(console.path, json={"line": "where"})
+        assert "a command goes on" in refused.json()["error"]
         body = {**ASK, "thread_id": made}
         run = pool.submit(other.post, "/agents/default/invoke", json=body)
-        stop = held.result()
+        stop = console.ended({"running": True})
         assert stop["session"]["held"] is True
         assert not run.done()
         console.close()

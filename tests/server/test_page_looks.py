@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.server.browsing import WAIT, Watched, chromium
 from tests.server.support import Served, serving
 from tests.source import PACKAGE
-from tests.support import axe
+from tests.support import axe, small
 
 __all__ = ["chromium"]
 
@@ -122,10 +122,16 @@ def test_no_view_violates_a_rule_of_axe(
 
 
 def test_the_page_is_small(served: Served) -> None:
-    files = [path for path in PAGE.rglob("*") if path.suffix in (".js", ".css")]
+    files = [*small.sources(), PAGE / "vendor/preact.js"]
     with served.http() as http:
         raw = [http.get(f"/ui/{path.relative_to(PAGE).as_posix()}").content for path in files]
-    print(sum(map(len, raw)), sum(len(gzip.compress(one, 6)) for one in raw))
     assert sum(map(len, raw)) <= 150_000
     assert sum(len(gzip.compress(one, 6)) for one in raw) <= 60_000
-    assert not any(b"@param" in one for one in raw)
+
+
+def test_what_is_served_is_made_of_the_sources() -> None:
+    """The bytes themselves are compared by `make page`, which needs npm."""
+    assert {path.name for path in small.SMALL.iterdir()} == {p.name for p in small.sources()}
+    for source in small.sources():
+        made = (small.SMALL / source.name).read_bytes()
+        assert made.startswith(small.head(source)), "run: make page ARGS=--write"

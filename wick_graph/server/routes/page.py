@@ -6,7 +6,6 @@ Reading needs the scope `read`, a session `debug`, and what a session executes `
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -46,29 +45,20 @@ POLICY: Final = (
 )
 """The page loads its own files and talks to its own origin, and nothing else."""
 
-_KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-
-
-_ASIDE: Final = re.compile(rb"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)
-
-_TYPES: Final = re.compile(rb"/\*\*(?:[^*]|\*(?!/))*\*/[ \t]*\n?")
-
-
-def _lean(source: bytes) -> bytes:
-    """Leave out what only people and the type checker read: comments and indentation."""
-    return _ASIDE.sub(b"", _TYPES.sub(b"", source))
+_KINDS: Final = {"css": "text/css", "js": "text/javascript"}
 
 
 def _files() -> dict[str, tuple[bytes, str]]:
     """Read the files of the page by their names, each with its media type."""
     root = files("wick_graph.server").joinpath("page")
     found = {}
-    for folder in ("", "vendor/"):
+    for name, folder in (("", "small"), ("vendor/", "vendor")):
         for one in root.joinpath(folder).iterdir():
             kind = _KINDS.get(one.name.rpartition(".")[2])
             if kind is not None:
-                data = one.read_bytes() if folder else _lean(one.read_bytes())
-                found[folder + one.name] = data, f"{kind}; charset=utf-8"
+                found[name + one.name] = one.read_bytes(), f"{kind}; charset=utf-8"
+    index = root.joinpath("index.html").read_bytes()
+    found["index.html"] = index, "text/html; charset=utf-8"
     return found
 
 

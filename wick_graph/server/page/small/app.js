@@ -1,0 +1,11 @@
+/*47419d43b9793120*/
+import{effect as i,html as r,render as u,signal as c}from"./vendor/preact.js";import{identify as p,signOut as l,who as n}from"./api.js";import{Agent as $,Agents as f}from"./agents.js";import{Approvals as m,groups as d,watch as v}from"./approvals.js";import{Chat as h,NewChat as w}from"./chat.js";import{Compare as g}from"./compare.js";import{Run as y}from"./run.js";import{NewRun as k}from"./session.js";import{connect as b}from"./stream.js";import{SignIn as A,Threads as C}from"./threads.js";import{Gateway as N,Trace as T,Traces as I}from"./traces.js";const t=c([]),s=()=>{t.value=location.hash.replace(/^#\/?/,"").split("/").map(q)};function q(a){try{return decodeURIComponent(a)}catch{return a}}function E(){const[a,e,o]=t.value;return a==="threads"&&e?r`<${y} key=${e} thread=${e} seq=${Number(o)||0} />`:a==="chat"&&e?r`<${h} key=${e} thread=${e} />`:a==="new"?e?r`<${w} key=${e} agent=${e} />`:r`<${k} />`:a==="agents"?e?r`<${$} key=${e} agent=${e} />`:r`<${f} />`:a==="approvals"?r`<${m} />`:a==="traces"?e?r`<${T} key=${e} id=${e} />`:r`<${I} />`:a==="compare"?r`<${g} parts=${t.value.slice(1)} />`:a==="gateway"?r`<${N} />`:r`<${C} />`}const R=[["","Threads"],["agents","Agents"],["approvals","Approvals"],["traces","Traces"],["compare","Compare"],["new","New run","debug"],["gateway","Gateway","admin"]];function S(){const[a,e]=t.value;return a==="threads"||a==="chat"?"":a==="new"&&e?"agents":a??""}function V(){const a=(d.value??[]).reduce((e,o)=>e+o.questions.length,0);return r`<nav aria-label="Views">
+    ${R.filter(([,,e])=>!e||n.value?.scopes.includes(e)).map(([e,o])=>r`<a href=${`#/${e}`} aria-current=${e===S()?"page":void 0}>
+      ${o}${e==="approvals"&&a>0&&r` <span class="count">${a}<span class="sr"> waiting</span></span>`}</a>`)}
+  </nav>`}function G(){return n.value===void 0?r`<p class="faint" aria-busy="true">Loading …</p>`:n.value===null?r`<${A} />`:r`<header class="bar">
+      <a href="#/" class="brand">wick</a>
+      <${V} />
+      <span class="faint who">${n.value.tenant} · ${n.value.scopes.join(", ")}</span>
+      <button onClick=${l}>Sign out</button>
+    </header>
+    <${E} />`}addEventListener("hashchange",s),await p(),s();const L=document.getElementById("app");i(()=>{n.value&&(b(),v())}),i(()=>{document.title=t.value[1]?`${t.value[1]} · wick`:"wick"}),u(r`<${G} />`,L);
