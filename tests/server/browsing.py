@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from tests.server.support import Served
 
@@ -133,6 +133,15 @@ class Watched:
     def check(self) -> None:
         assert self.foreign == []
         assert [text for text in self.said if not any(e in text for e in self.expected)] == []
+
+
+def tab_to(page: Page, wanted: Locator) -> None:
+    """Press Tab until something has the focus."""
+    for _ in range(80):
+        if wanted.evaluate("one => one === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not reach {wanted}")
 
 
 @pytest.fixture(scope="module")

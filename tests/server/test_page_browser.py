@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.browsing import HOSTILE, MARKUP, TRICKS, WAIT, Watched, chromium
+from tests.server.browsing import HOSTILE, MARKUP, TRICKS, WAIT, Watched, chromium, tab_to
 from tests.server.support import AGENTS, Served, serving
 
 __all__ = ["chromium"]
@@ -173,9 +173,7 @@ def test_by_keyboard_to_the_request_and_into_a_fork(
         page.keyboard.press(key)
         pressed += 1
 
-    while title not in page.evaluate("document.activeElement.textContent") or (
-        page.evaluate("document.activeElement.tagName") != "A"
-    ):
+    while page.evaluate("document.activeElement.ariaLabel") != f"Run of {title}":
         press("Tab")
     press("Enter")
     grid = page.get_by_role("grid", name="Moments")
@@ -188,8 +186,8 @@ def test_by_keyboard_to_the_request_and_into_a_fork(
     page.keyboard.press("k")
     fork = page.get_by_role("button", name="Run the fork")
     expect(fork).to_be_visible(timeout=WAIT)
-    fork.focus()
-    page.keyboard.press("Enter")
+    tab_to(page, fork)
+    press("Enter")
     expect(page.get_by_role("heading", name="-fork1")).to_be_visible(timeout=WAIT)
     expect(page.locator(".said")).to_contain_text("Stopped", timeout=WAIT)
     page.keyboard.press("c")

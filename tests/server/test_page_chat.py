@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.server.browsing import WAIT, Watched, chromium
+from tests.server.browsing import WAIT, Watched, chromium, tab_to
 from tests.server.support import ENDLESS, Served, serving
 from tests.support.waiting import until
 
@@ -247,14 +247,13 @@ def test_three_approvals_by_keyboard_alone(served: Served, token: str, watched: 
     to(page, "#/approvals")
     box = page.get_by_role("article", name=re.compile("in Three by keyboard."))
     expect(box).to_have_count(3, timeout=WAIT)
-    box.first.get_by_role("button", name="Approve").focus()
+    tab_to(page, box.first.get_by_role("button", name="Approve"))
     page.keyboard.press("a")
     expect(box.nth(1).get_by_role("button", name="Approve")).to_be_focused()
     page.keyboard.press("Enter")
     expect(box.nth(2).get_by_role("button", name="Approve")).to_be_focused()
     page.keyboard.press("r")
-    page.keyboard.press("Tab")  # to the reason
-    box.nth(2).get_by_label("Reason").focus()
+    tab_to(page, box.nth(2).get_by_label("Reason"))
     page.keyboard.type("Two are enough.")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")

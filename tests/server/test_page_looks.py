@@ -76,11 +76,12 @@ def views(served: Served) -> dict[str, str]:
             body = {"messages": [{"role": "user", "content": f"{agent} {WORD}"}]}
             thread = http.post(f"/agents/{agent}/invoke", json=body).json()["thread_id"]
             found[f"#/chat/{thread}"] = agent
-    return found
+    found |= {"#/new": "A new run", "#/traces": "Traces", "#/gateway": "Gateway"}
+    return found | {f"#/compare/{thread}/1/{thread}/1": "Compare", f"#/threads/{thread}": "fails"}
 
 
 def token_of(served: Served) -> str:
-    return served.wick("token", "create", "--scope", "run,approve,debug")
+    return served.wick("token", "create", "--scope", "run,approve,debug,admin")
 
 
 def check(page: Page, place: str) -> None:
@@ -117,6 +118,16 @@ def test_no_view_violates_a_rule_of_axe(
             page.get_by_label("expression").first.fill("2+2")
             page.get_by_role("button", name="Reject").last.click()
         check(page, place)
+        if "/threads/" in place:
+            page.get_by_role("button", name="Debugger").click()
+            for tab in page.get_by_role("tab").all():
+                tab.click()
+                expect(page.get_by_role("tabpanel")).not_to_contain_text("Loading", timeout=WAIT)
+                check(page, f"{place} {tab.inner_text()}")
+        if place == "#/traces":
+            page.get_by_role("region", name="Runs").get_by_role("link").first.click()
+            expect(page.locator(".spans")).to_be_visible(timeout=WAIT)
+            check(page, "a trace")
     context.close()
     watched.check()
 

@@ -1,5 +1,5 @@
 // The page: which view is shown, and the bar above it.
-import { effect, html, render, signal } from "./vendor/preact.js";
+import { effect, html, render, signal, useEffect } from "./vendor/preact.js";
 import { identify, signOut, who } from "./api.js";
 import { Agent, Agents } from "./agents.js";
 import { Approvals, groups, watch } from "./approvals.js";
@@ -59,6 +59,13 @@ function Nav() {
 }
 
 function App() {
+  const [view, name] = place.value;
+  useEffect(() => { // the next Tab goes on in the new view, not in the bar again
+    const main = document.querySelector("main");
+    if (!who.value || !main || main.contains(document.activeElement)) return;
+    main.tabIndex = -1;
+    main.focus({ preventScroll: true });
+  }, [view, name, who.value]);
   if (who.value === undefined) return html`<p class="faint" aria-busy="true">Loading …</p>`;
   if (who.value === null) return html`<${SignIn} />`;
   return html`<header class="bar">
