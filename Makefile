@@ -46,9 +46,9 @@ type: $(BIN)/.test        ## check types
 TSC := npm exec --yes --package typescript@7.0.2 -- tsc --noEmit --allowJs --checkJs --strict --target es2022 \
   --module es2022 --moduleResolution bundler --lib es2022,dom,dom.iterable
 
-page:                     ## check the types of the page's modules; needs npm
+page: $(BIN)/.test        ## check the types of the page's modules, and the small files that are served (ARGS=--write makes them); needs npm
 	@command -v npm >/dev/null || { echo "SKIPPED: make page needs npm; the page's types are not checked"; exit 0; }; \
-	  $(TSC) wick_graph/server/page/app.js
+	  $(TSC) wick_graph/server/page/app.js && $(BIN)/python -m tests.support.small $(ARGS)
 
 vendor: $(BIN)/.test      ## check the page's library against npm's packages; needs npm
 	@command -v npm >/dev/null || { echo "SKIPPED: make vendor needs npm; the page's library is not checked"; exit 0; }; \

@@ -20,9 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, expect
 
+from tests.server.browsing import chromium
 from tests.source import MODULES, PACKAGE, ROOT, imports, tree_files
 from tests.test_readme import Desk, blocks_of, follow
+
+__all__ = ["chromium"]
 
 COME_WITH = {
     "pydantic_core": frozenset({"pydantic-core"}),
@@ -308,3 +312,32 @@ def test_editable_install_imports_from_anywhere(tree: Path, tmp_path: Path) -> N
     name, file = run(python, "-c", code, cwd=elsewhere).split(maxsplit=1)
     assert name == "wick_graph.nodes.model"
     assert Path(file) == checkout / "wick_graph" / "nodes" / "model.py"
+
+
+def test_a_newcomer_sees_a_first_answer_in_the_browser(
+    installed: Path, tmp_path: Path, chromium: Browser
+) -> None:
+    """`pip install`, `wick init`, `wick ui`: a click, a question, an answer, an approval."""
+    run(installed, "-m", "wick_graph", "init", cwd=tmp_path)
+    command = [str(installed), "-m", "wick_graph", "ui", "--no-open"]
+    env = environment() | {"WICK_MODEL": "scripted:demo", "PYTHONUNBUFFERED": "1"}
+    page = chromium.new_page()
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as ui:
+        try:
+            assert ui.stdout is not None
+            page.goto(ui.stdout.readline().strip())
+            page.get_by_role("link", name="Chat with default").click()
+            say = page.get_by_label("Message", exact=True)
+            say.fill('Where is my order? find_order(number="A-17")')
+            say.press("Enter")
+            card = page.get_by_role("log").locator("details.tool", has_text="find_order")
+            expect(card).to_contain_text("done", timeout=60_000)
+            say.fill('Pay it back. refund(number="A-17", amount=80)')
+            say.press("Enter")
+            page.get_by_role("button", name="Approve").click()
+            card = page.get_by_role("log").locator("details.tool", has_text="refund")
+            expect(card).to_contain_text("done", timeout=60_000)
+            expect(page.get_by_text("○ idle")).to_be_visible(timeout=60_000)
+        finally:
+            ui.terminate()
+            page.close()

@@ -88,8 +88,7 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("POST", f"{UI}/sign-in"): (f"{UI}/sign-in", {}, 200),
     ("DELETE", f"{UI}/sign-in"): (f"{UI}/sign-in", {}, 204),
     ("GET", f"{UI}/me"): (f"{UI}/me", None, 200),
-    ("GET", f"{UI}/threads"): (f"{UI}/threads", None, 200),
-    ("GET", f"{UI}/threads/{{thread_id}}"): (f"{UI}/threads/{{thread}}", None, 200),
+    ("GET", f"{UI}/agents/{{agent_id}}/graph"): (f"{UI}/agents/default/graph", None, 200),
     **{
         ("GET", f"{UI}/threads/{{thread_id}}/{part}"): (
             f"{UI}/threads/{{thread}}/{part}{'?q=it' if part == 'search' else ''}",
@@ -98,8 +97,8 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
         )
         for part in ("recording", "moments", "search", "graph", "overview")
     },
-    ("GET", f"{UI}/threads/{{thread_id}}/events"): (  # it has no end, so nobody follows it here
-        f"{UI}/threads/no-such-thread/events",
+    ("GET", f"{UI}/stream"): (  # it has no end, so nobody follows it here
+        f"{UI}/stream?follow=run:0:no-such-thread",
         None,
         404,
     ),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_type_hints
+from unittest.mock import ANY
 
 import httpx
 import pytest
@@ -228,24 +229,67 @@ def test_hits_of_a_search_come_as_lines(http: httpx.Client, thread: str) -> None
     assert hidden.text.strip() == ""
 
 
-def test_events_are_the_moments_in_order_and_new_ones_follow(http: httpx.Client) -> None:
-    first = http.post("/agents/default/invoke", json=ASK).json()
-    path = f"/ui/api/v1/threads/{first['thread_id']}/events"
-    last = get(http, f"/threads/{first['thread_id']}/recording")["last"]
-    seen: list[int] = []
-    with http.stream("GET", path, params={"after": 3}) as got:
+def test_one_stream_has_moments_and_events_of_several_threads(http: httpx.Client) -> None:
+    first, other = (http.post("/agents/default/invoke", json=ASK).json() for _ in range(2))
+    one, two = first["thread_id"], other["thread_id"]
+    last = get(http, f"/threads/{one}/recording")["last"]
+    seen: dict[tuple[str, str], list[int]] = {}
+    news: list[str] = []
+    follow = [f"moments:3:{one}", f"run:1:{one}", f"run:0:{two}"]
+    again = False
+    with http.stream("GET", "/ui/api/v1/stream", params={"follow": follow}) as got:
         buffer = ""
-        for text in got.iter_text():
-            buffer += text
+        for piece in got.iter_text():
+            buffer += piece
             whole, _, buffer = buffer.rpartition("\n\n")
-            seen += [number for number, _, _ in frames(whole) if number is not None]
-            if seen and seen[-1] == last:
-                more = {**ASK, "thread_id": first["thread_id"]}
-                assert http.post("/agents/default/invoke", json=more).status_code == 200
-                last = get(http, f"/threads/{first['thread_id']}/recording")["last"] - 1
-            elif seen and seen[-1] > last:
+            assert SECRET not in whole
+            for _, name, text in frames(whole):
+                data = json.loads(text)["data"]
+                if name == "news":
+                    news.append(data["event"])
+                else:
+                    seen.setdefault((name, data["thread_id"]), []).append(data["number"])
+            if not again and last in seen.get(("moments", one), []):
+                again = True
+                assert http.post(
+                    "/agents/default/invoke", json={**ASK, "thread_id": one}
+                ).is_success
+            elif "run_finished" in news and seen["moments", one][-1] > last:
                 break
-    assert seen == [*range(4, 4 + len(seen))]
+    assert seen["moments", one] == [*range(4, 4 + len(seen["moments", one]))]
+    assert seen["run", one] == [*range(2, 2 + len(seen["run", one]))]
+    assert seen["run", two] == [*range(1, 1 + len(seen["run", two]))]
+    assert [name for name in news if name != "gap"][:3] == [
+        "connected",
+        "run_started",
+        "run_finished",
+    ]
+
+
+def test_the_page_uses_the_servers_own_routes_below_its_path(http: httpx.Client) -> None:
+    done = http.post("/ui/api/v1/agents/default/invoke", json=ASK)
+    thread = done.json()["thread_id"]
+    shown = http.get(f"/ui/api/v1/threads/{thread}")
+    assert shown.json() | {"last_access": ANY} == http.get(f"/threads/{thread}").json()
+    made = get(http, "/agents/careful/graph")
+    assert {node["id"] for node in made["nodes"]} == set(made["layout"]["boxes"])
+    assert get(http, "/agents/careful/flow")["schemas"]["calculate"]["required"] == ["expression"]
+    assert http.get("/ui/api/v1/nothing").status_code == 404
+    assert http.request("DELETE", f"/ui/api/v1/threads/{thread}", json={}).status_code == 204
+
+
+def test_a_decision_that_comes_too_late_starts_no_run(http: httpx.Client) -> None:
+    waits = http.post("/agents/careful/invoke", json=ASK).json()
+    thread = waits["thread_id"]
+    (asked,) = get(http, f"/threads/{thread}/approvals")
+    answer = {asked["interrupt_id"]: {"decision": "approve", "hash": asked["value"]["hash"]}}
+    form = {"thread_id": thread, "answer": answer}
+    assert http.post("/ui/api/v1/agents/careful/resume", json=form).status_code == 200
+    runs = get(http, f"/threads/{thread}/runs")
+    late = http.post("/ui/api/v1/agents/careful/resume", json=form)
+    assert late.status_code == 409
+    assert "another decision was made already" in late.json()["error"]
+    assert get(http, f"/threads/{thread}/runs") == runs
 
 
 def test_the_graph_is_data_with_places(http: httpx.Client, thread: str) -> None:
@@ -273,7 +317,10 @@ class Console:
 
     def done(self, line: str, at: int | None = None) -> dict[str, Any]:
         """Give a command that is not refused, and wait for its end."""
-        said = self.say(line, at)
+        return self.ended(self.say(line, at))
+
+    def ended(self, said: dict[str, Any]) -> dict[str, Any]:
+        """Wait for the end of a command."""
         while said["running"]:
             said = self.http.get(self.path).json()
         assert said["error"] == ""
@@ -347,13 +394,14 @@ def test_a_run_of_the_server_is_held_and_goes_on(served: Served, http: httpx.Cli
     made = http.post("/agents/default/invoke", json=ASK).json()["thread_id"]
     console = Console(http, f"/threads/{made}")
     console.done("break model")
-    with ThreadPoolExecutor(2) as pool, served.http() as other:
+    assert console.say("hold")["running"]
+    with ThreadPoolExecutor(1) as pool, served.http() as other:
         other.headers["Origin"] = served.url
-        held = pool.submit(console.done, "hold")
-        until(lambda: other.post(console.path, json={"line": "where"}).is_error, "it waits")
+        refused = other.post(console.path, json={"line": "where"})
+        assert (refused.status_code, refused.json()["error"]) == (409, "thread is busy")
         body = {**ASK, "thread_id": made}
         run = pool.submit(other.post, "/agents/default/invoke", json=body)
-        stop = held.result()
+        stop = console.ended({"running": True})
         assert stop["session"]["held"] is True
         assert not run.done()
         console.close()

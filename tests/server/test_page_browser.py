@@ -4,55 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.server.browsing import HOSTILE, MARKUP, TRICKS, WAIT, Watched, chromium, tab_to
 from tests.server.support import AGENTS, Served, serving
+
+__all__ = ["chromium"]
 
 pytestmark = pytest.mark.xdist_group("page_browser")  # they share a browser and a server
 
-WAIT = 60_000
-"""Milliseconds after which a test gives up."""
-
-HOSTILE = (
-    "<script>window.owned=1</script>",
-    "<img src=x onerror=window.owned=1>",
-    "<svg onload=window.owned=1>",
-    "<svg><script>window.owned=1</script></svg>",
-    "<iframe srcdoc='<script>parent.owned=1</script>'></iframe>",
-    "<a href='javascript:window.owned=1'>x</a>",
-    "javascript:window.owned=1",
-    "</pre><script>window.owned=1</script>",
-    "</script><script>window.owned=1</script>",
-    "<body onload=window.owned=1>",
-    "<details open ontoggle=window.owned=1>x</details>",
-    "<input autofocus onfocus=window.owned=1>",
-    "<object data='javascript:window.owned=1'></object>",
-    "<embed src='javascript:window.owned=1'>",
-    "<math><mtext><img src=x onerror=window.owned=1></mtext></math>",
-    "<style>@import 'http://127.0.0.1:9/x.css';</style>",
-    "<link rel=stylesheet href='http://127.0.0.1:9/x.css'>",
-    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>",
-    "<base href='http://127.0.0.1:9/'>",
-    "<form action='http://127.0.0.1:9/'><button>x</button></form>",
-    "![x](http://127.0.0.1:9/x.png)",
-    "[x](javascript:window.owned=1)",
-    "${window.owned=1} {{constructor.constructor('window.owned=1')()}}",
-    '"><img src=x onerror=window.owned=1>',
-    "' onmouseover=window.owned=1 x='",
-    "<template><script>window.owned=1</script></template>",
-)
-"""Texts that would run as code if one of them were ever read as markup."""
-
 TABS = (*("Changes", "Request", "State", "Moment", "Graph", "Lanes", "Route", "Tokens", "Preview"),)
-
-MARKUP = (
-    "script, img, iframe, object, embed, style, link, meta, base, math, template, a[href^=java]"
-)
 
 
 @pytest.fixture(scope="module")
@@ -61,65 +27,27 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     call = {"tool": "calculate", "args": {"expression": "21*2"}}
     steps = [{"text": "Let me see.", "calls": [call]}, "It is 42."]
     odd = [{"text": text, "calls": [{**call, "args": {"expression": text}}]} for text in HOSTILE]
-    agents = AGENTS + "  odd: {model: 'scripted:odd.yaml', max_iterations: 99}\n"
+    rows = zip(*[iter((*HOSTILE, *TRICKS))] * 4, strict=True)
+    every = [{**call, "args": {"expression": "\n".join(row)}} for row in rows]
+    agents = (
+        AGENTS
+        + """\
+  odd: {model: 'scripted:odd.yaml', max_iterations: 99}
+  asks: {model: 'scripted:asks.yaml', approvals: {calculate: true}}
+  tells: {model: 'scripted:tells.yaml'}
+"""
+    )
+    asks = json.dumps({"steps": [{"text": TRICKS[0], "calls": every}, "Done."]})
+    tells = json.dumps({"steps": ["\n\n".join((*HOSTILE, *TRICKS))]})
     talk, odd_talk = json.dumps({"steps": steps * 3}), json.dumps({"steps": [*odd, "Done."]})
-    with serving(folder, "--host", "127.0.0.1", agents=agents, talk=talk, odd=odd_talk) as made:
+    texts: Any = {"talk": talk, "odd": odd_talk, "asks": asks, "tells": tells}
+    with serving(folder, "--host", "127.0.0.1", agents=agents, **texts) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def token(served: Served) -> str:
-    return served.wick("token", "create", "--scope", "run,debug")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert path is not None, "install Debian's chromium, as .ci/run does"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-class Watched:
-    """A browser whose requests, errors and dialogs are noted."""
-
-    def __init__(self, context: BrowserContext, served: Served) -> None:
-        self.context, self.served = context, served
-        self.foreign: list[str] = []
-        self.said: list[str] = []
-        context.set_default_timeout(WAIT)
-        context.on("request", self._request)
-        context.on("console", self._console)
-        context.on("weberror", lambda error: self.said.append(str(error.error)))
-        context.on("dialog", self._dialog)
-
-    def _request(self, request: Any) -> None:
-        if not request.url.startswith((f"{self.served.url}/", "data:,")):
-            self.foreign.append(request.url)
-
-    def _console(self, message: Any) -> None:
-        if message.type == "error":
-            self.said.append(message.text)
-
-    def _dialog(self, dialog: Any) -> None:
-        self.said.append(dialog.message)
-        dialog.dismiss()
-
-    def opened(self, token: str) -> Page:
-        page = self.context.new_page()
-        page.goto(f"{self.served.url}/ui/")
-        page.get_by_label("Access token").fill(token)
-        page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("heading", name="Threads")).to_be_visible(timeout=WAIT)
-        return page
-
-    def check(self) -> None:
-        assert self.foreign == []
-        # Before the first sign-in, and for what is not recorded of a moment.
-        answers = ("status of 401", "status of 404")
-        assert [text for text in self.said if not any(a in text for a in answers)] == []
+    return served.wick("token", "create", "--scope", "run,approve,debug")
 
 
 @pytest.fixture
@@ -144,7 +72,7 @@ def test_from_signing_in_to_the_cause_of_a_change(
 ) -> None:
     asked(served, token, "default", "What is 21*2?")
     page = watched.opened(token)
-    page.get_by_role("link", name="What is 21*2?").click()
+    page.get_by_role("link", name="Run of What is 21*2?").click()
     grid = page.get_by_role("grid", name="Moments")
     expect(grid.get_by_role("row", selected=True)).to_contain_text("run default", timeout=WAIT)
     page.get_by_role("button", name="Turn ▶").click()
@@ -245,9 +173,7 @@ def test_by_keyboard_to_the_request_and_into_a_fork(
         page.keyboard.press(key)
         pressed += 1
 
-    while title not in page.evaluate("document.activeElement.textContent") or (
-        page.evaluate("document.activeElement.tagName") != "A"
-    ):
+    while page.evaluate("document.activeElement.ariaLabel") != f"Run of {title}":
         press("Tab")
     press("Enter")
     grid = page.get_by_role("grid", name="Moments")
@@ -260,8 +186,8 @@ def test_by_keyboard_to_the_request_and_into_a_fork(
     page.keyboard.press("k")
     fork = page.get_by_role("button", name="Run the fork")
     expect(fork).to_be_visible(timeout=WAIT)
-    fork.focus()
-    page.keyboard.press("Enter")
+    tab_to(page, fork)
+    press("Enter")
     expect(page.get_by_role("heading", name="-fork1")).to_be_visible(timeout=WAIT)
     expect(page.locator(".said")).to_contain_text("Stopped", timeout=WAIT)
     page.keyboard.press("c")
@@ -282,7 +208,7 @@ def test_hostile_texts_are_texts_in_every_view(
 ) -> None:
     thread = asked(served, token, "odd", "".join(HOSTILE))
     page = watched.opened(token)
-    expect(page.get_by_role("link", name="window.owned").first).to_be_visible(timeout=WAIT)
+    expect(page.get_by_role("link", name="Run of").first).to_be_visible(timeout=WAIT)
     check(page)
     page.goto(f"{served.url}/ui/#/threads/{thread}")
     grid, panel = page.get_by_role("grid", name="Moments"), page.get_by_role("tabpanel")
@@ -315,6 +241,70 @@ def test_hostile_texts_are_texts_in_every_view(
         check(page)
 
 
+def test_hostile_texts_are_texts_in_chats_and_forms(
+    served: Served, token: str, watched: Watched
+) -> None:
+    every = (*HOSTILE, *TRICKS)
+    assert len(every) >= 60
+    told = asked(served, token, "tells", "".join(every))
+    waits = asked(served, token, "asks", TRICKS[0])
+    page = watched.opened(token)
+    page.goto(f"{served.url}/ui/#/chat/{told}")
+    log = page.get_by_role("log")
+    expect(log.locator(".markdown")).to_be_visible(timeout=WAIT)
+    assert log.locator("a:not([href^=http])").count() == 0
+    check(page)
+    page.goto(f"{served.url}/ui/#/chat/{waits}")
+    cards = log.locator("details.tool summary")
+    expect(cards).to_have_count(len(every) // 4, timeout=WAIT)
+    page.evaluate("document.querySelectorAll('details.tool').forEach(one => { one.open = true })")
+    expect(log.locator(".inside")).to_have_count(len(every) // 4, timeout=WAIT)
+    check(page)
+    page.goto(f"{served.url}/ui/#/approvals")
+    forms = page.get_by_role("article")
+    expect(forms).to_have_count(len(every) // 4, timeout=WAIT)
+    forms.first.get_by_label("expression").fill(TRICKS[1] + HOSTILE[0])
+    expect(page.get_by_role("list", name="What you changed")).to_contain_text("<script>")
+    check(page)
+
+
+def test_hostile_names_are_texts(served: Served, token: str, watched: Watched) -> None:
+    """Names that the engine would refuse: whatever the server says is shown as a text."""
+    every = (*HOSTILE, *TRICKS)
+    watched.expected.append("status of 400")
+    page = watched.opened(token)
+    named = {"model": every[0], "tools": [*every], "hooks": [*every], "subagents": [*every]}
+    agents = [{"agent_id": text, "system_prompt": text, "has_interrupt_on": text} for text in every]
+    page.route("**/v1/agents", lambda r: r.fulfill(json=[{**one, **named} for one in agents]))
+    named |= {"status": every[1], "last_error": every[2], "last_access": "2026-01-01"}
+    threads = [
+        {**named, "steps": 1, "thread_id": f"t{n}", "title": text, "agent": text, "parent": text}
+        for n, text in enumerate(every)
+    ]
+    page.route("**/v1/threads?**", lambda route: route.fulfill(json=threads))
+    asks = [
+        {
+            **{"id": f"q{n}", "interrupt_id": f"i{n}", "thread_id": "t0", "prompt": text},
+            "kind": ("approval", "question")[n % 2],
+            "options": [text, {"label": text}, {"type": "script"}],
+            "value": {
+                "tool": text,
+                "args": {text: text, "x": [text]},
+                "why": text,
+                "agents": [text],
+            },
+        }
+        for n, text in enumerate(every)
+    ]
+    page.route("**/v1/threads/t0/approvals", lambda route: route.fulfill(json=asks))
+    of_agents = [f"agents/{quote(text)}" for text in TRICKS[:3]]
+    for place in ("agents", "", "approvals", f"new/{HOSTILE[1]}", *of_agents):
+        page.goto(f"{served.url}/ui/#/{place}")
+        shown = page.get_by_role("alert") if "%" in place else page.get_by_text("window.owned")
+        expect(shown.first).to_be_attached(timeout=WAIT)
+        check(page)
+
+
 ODD = [
     {"$blob": "x"},
     {"$blob": "0" * 64, "$text": 5, "$chars": "9"},
@@ -344,13 +334,11 @@ def test_a_running_thread_is_followed_again_after_its_stream_broke_off(
 ) -> None:
     thread = asked(served, token, "default", "Break off.")
     page = watched.opened(token)
-    info = {"thread_id": thread, "status": "running", "agent": "default", "title": "Running"}
-    page.route(f"**/threads/{thread}", lambda route: route.fulfill(json=info))
-    page.route("**/events?*", lambda route: route.fulfill(body=""))
-    with page.expect_request("**/events?*"):
+    page.route("**/stream?follow=*", lambda route: route.fulfill(body=""))
+    with page.expect_request("**/stream?follow=*"):
         page.goto(f"{served.url}/ui/#/threads/{thread}")
-    with page.expect_request("**/events?*"):
-        expect(page.get_by_role("heading", name="Running")).to_be_visible(timeout=WAIT)
+    with page.expect_request("**/stream?follow=*"):
+        expect(page.get_by_role("heading", name="Break off.")).to_be_visible(timeout=WAIT)
 
 
 def check(page: Page) -> None:

@@ -98,17 +98,22 @@ def _renamed(names: str) -> str:
     return ",".join(name.replace(" as ", ":") for name in names.split(","))
 
 
+def packed(part: Part, folder: Path) -> Path:
+    """Fetch a package by npm; wrong bytes are an error."""
+    command = ["npm", "pack", "--silent", "--pack-destination", str(folder), part.folder]
+    said = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    archive = folder / said.stdout.strip().splitlines()[-1]
+    found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if found != part.integrity:
+        raise SystemExit(f"{part.folder} has other bytes than those recorded here: {found}")
+    return archive
+
+
 def fetched(folder: Path) -> dict[str, str]:
-    """Fetch the packages by npm, and return the modules; wrong bytes are an error."""
+    """Fetch the packages by npm, and return the modules."""
     sources = {}
     for part in PARTS:
-        command = ["npm", "pack", "--silent", "--pack-destination", str(folder), part.folder]
-        said = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-        archive = folder / said.stdout.strip().splitlines()[-1]
-        found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-        if found != part.integrity:
-            raise SystemExit(f"{part.folder} has other bytes than those recorded here: {found}")
-        with tarfile.open(archive) as opened:
+        with tarfile.open(packed(part, folder)) as opened:
             held = opened.extractfile(f"package/{part.path}")
             assert held is not None
             sources[part.module] = held.read().decode()

@@ -30,7 +30,7 @@ from wick_graph.server.protocols.langgraph import protocol as langgraph_protocol
 from wick_graph.server.protocols.langgraph import runs as langgraph_runs
 from wick_graph.server.protocols.langgraph import threads as langgraph_threads
 from wick_graph.server.recordings import Recordings
-from wick_graph.server.routes import agents, operations, page, runs, threads
+from wick_graph.server.routes import agents, operations, page, page_stream, runs, threads
 from wick_graph.server.routes.agents import file_router, tool_router
 from wick_graph.server.routes.runs import approval_router
 from wick_graph.server.routes.tenant import tenant_router
@@ -54,6 +54,7 @@ ROUTES: Final = (
     langgraph_threads.router,
     langgraph_protocol.router,
     page.router,
+    page_stream.router,
 )
 
 _DESCRIBED: Final = (schemas, agents, page, protocol)

@@ -371,6 +371,7 @@ class Guard:
             return
         caller = await self._caller(headers, scope)
         scope["state"]["caller"] = caller
+        scope = self._of_server(scope)
         address, limits = (scope.get("client") or ("",))[0], self._service.file.limits
         each = self._options.limits.requests_per_minute
         self._budgets.admit(caller.token or address, each, caller.tenant, limits)
@@ -380,6 +381,13 @@ class Guard:
             async with self._service.using(caller.tenant) as tenant:
                 scope["state"]["tenant"] = tenant
                 await self._app(scope, receive, send)
+
+    def _of_server(self, scope: Scope) -> Scope:
+        """Lead a path of the page's API to the server's own route if the page has none there."""
+        path: str = scope["path"]
+        if not path.startswith(f"{API}/") or self._needs(scope) is not None:
+            return scope
+        return {**scope, "path": path.removeprefix(API), "raw_path": path[len(API) :].encode()}
 
     def _may(self, caller: Caller, scope: Scope) -> bool:
         """Return whether a route takes the body; otherwise it is not read.

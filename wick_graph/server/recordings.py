@@ -102,6 +102,7 @@ class Session:
         elif self.is_busy:
             raise ThreadBusyError("a command goes on in this session; pause it, or abort it")
         else:
+            self.is_waiting = line == "hold"  # at once: a run may start before the worker does
             self._work = self._worker.submit(self._do, line, at)
 
     def _interrupt(self, line: str) -> None:
@@ -129,7 +130,6 @@ class Session:
 
     def _wait_for_a_run(self) -> terminal.Reply:
         """Hold the next run of the thread that others start."""
-        self.is_waiting = True
         while self.is_waiting:
             with suppress(DebugError):  # there was none yet
                 return self.shell.stopped(self.debugger.wait_for_run(0.5))
@@ -137,7 +137,7 @@ class Session:
 
     def holder(self) -> DebugSession | None:
         """Return the session to hold a run that starts; None if it waits for none."""
-        return self.debugger if self.is_waiting else None
+        return self.debugger if self.is_waiting and self.is_busy else None
 
     async def answer(self) -> protocol.ConsoleAnswer:
         """Return the reply to the command, or what is known while it goes on."""

@@ -311,6 +311,13 @@ class EventBus:
             with self._lock:
                 del self._readers[news]
 
+    def after(self, number: int | None) -> tuple[int, list[Wire]]:
+        """Return the last number, and the events after one; `connected` alone for None."""
+        with self._lock:
+            if number is None:
+                return self._last, [{"event": "connected", "data": {}}]
+            return self._last, [event for _, event in self._since(number)]
+
     def _since(self, after: int) -> list[Numbered]:
         """List the events after a number; the first is a `gap` if some of them are not kept."""
         first = self._kept[0][0] if self._kept else self._last + 1

@@ -17,25 +17,29 @@ channel.onmessage = (event) => {
 };
 
 export class Refused extends Error {
-  /** @param {number} status @param {string} text */
-  constructor(status, text) {
-    super(text);
+  /** @param {number} status @param {any} said what the server answers */
+  constructor(status, said) {
+    super(said.error ?? `the server answers ${status}`);
     this.status = status;
+    this.more = said;
   }
 }
 
-/** @param {string} path @param {RequestInit & {token?: string}} [options] */
+export const secret = () => sessionStorage.getItem(KEY) ?? "";
+
+/** @param {string} path @param {RequestInit & {token?: string, key?: string}} [options] */
 async function sent(path, options = {}) {
-  const { token, ...rest } = options;
+  const { token, key, ...rest } = options;
   /** @type {Record<string, string>} */
-  const headers = { "X-Wick-Secret": sessionStorage.getItem(KEY) ?? "" };
+  const headers = { "X-Wick-Secret": secret() };
+  if (key) headers["Idempotency-Key"] = key;
   if (token) headers.Authorization = `Bearer ${token}`;
   if (rest.method) headers["Content-Type"] = "application/json";
   const got = await fetch(`${BASE}${path}`, { ...rest, headers, cache: "no-store" });
   if (got.ok) return got;
   const said = await got.json().catch(() => ({}));
   if (got.status === 401 && !token) who.value = null;
-  throw new Refused(got.status, said.error ?? `the server answers ${got.status}`);
+  throw new Refused(got.status, said);
 }
 
 /** Ask for JSON.
@@ -53,11 +57,21 @@ export async function send(method, path, body = {}) {
   return got.status === 204 ? null : got.json();
 }
 
+/** Begin a run, which needs no connection; its events come by the stream of this browser.
+ * @param {string} path @param {object} body @param {string} [key] the same for a repeated request */
+export async function begin(path, body, key) {
+  const more = { ...body, on_disconnect: "continue" };
+  const got = await sent(path, { method: "POST", body: JSON.stringify(more), key });
+  got.body?.cancel();
+  return got.headers.get("X-Thread-Id") ?? "";
+}
+
 /** Read a stream line by line, until it ends or is stopped.
- * @param {string} path @param {Record<string, string | number>} query
+ * @param {string} path @param {Record<string, string | number> | string[][]} query
  * @param {AbortSignal} stop @param {(line: string) => void} take */
 export async function lines(path, query, stop, take) {
-  const said = new URLSearchParams(Object.entries(query).map(([k, v]) => [k, `${v}`]));
+  const pairs = Array.isArray(query) ? query : Object.entries(query);
+  const said = new URLSearchParams(pairs.map(([k, v]) => [k, `${v}`]));
   const got = await sent(`${path}?${said}`, { signal: stop });
   const reader = /** @type {ReadableStream<Uint8Array>} */ (got.body).getReader();
   const decoder = new TextDecoder();
@@ -75,7 +89,9 @@ export async function lines(path, query, stop, take) {
 export async function signIn(token) {
   const got = await sent("/sign-in", { method: "POST", body: "{}", token });
   const made = await got.json();
+  const isAgain = who.peek() !== undefined && secret() !== "";
   sessionStorage.setItem(KEY, made.secret);
+  if (isAgain) return location.reload(); // what is open belongs to the one before
   who.value = { tenant: made.tenant, scopes: made.scopes };
 }
 
@@ -86,7 +102,7 @@ export async function signOut() {
 }
 
 /** Find out who is signed in: by a link, by this tab, or by another tab of this browser. */
-export async function begin() {
+export async function identify() {
   const link = new URLSearchParams(location.hash.slice(1)).get("link");
   if (link) {
     const thread = new URLSearchParams(location.hash.slice(1)).get("thread");

@@ -1,9 +1,13 @@
 // The page: which view is shown, and the bar above it.
-import { effect, html, render, signal } from "./vendor/preact.js";
-import { begin, signOut, who } from "./api.js";
+import { effect, html, render, signal, useEffect } from "./vendor/preact.js";
+import { identify, signOut, who } from "./api.js";
+import { Agent, Agents } from "./agents.js";
+import { Approvals, groups, watch } from "./approvals.js";
+import { Chat, NewChat } from "./chat.js";
 import { Compare } from "./compare.js";
 import { Run } from "./run.js";
 import { NewRun } from "./session.js";
+import { connect } from "./stream.js";
 import { SignIn, Threads } from "./threads.js";
 import { Gateway, Trace, Traces } from "./traces.js";
 
@@ -23,37 +27,60 @@ function decoded(text) {
 }
 
 function View() {
-  const [view, thread, seq] = place.value;
-  if (view === "threads" && thread) {
-    return html`<${Run} key=${thread} thread=${thread} seq=${Number(seq) || 0} />`;
-  }
+  const [view, name, seq] = place.value;
+  if (view === "threads" && name) return html`<${Run} key=${name} thread=${name} seq=${Number(seq) || 0} />`;
+  if (view === "chat" && name) return html`<${Chat} key=${name} thread=${name} />`;
+  if (view === "new") return name ? html`<${NewChat} key=${name} agent=${name} />` : html`<${NewRun} />`;
+  if (view === "agents") return name ? html`<${Agent} key=${name} agent=${name} />` : html`<${Agents} />`;
+  if (view === "approvals") return html`<${Approvals} />`;
+  if (view === "traces") return name ? html`<${Trace} key=${name} id=${name} />` : html`<${Traces} />`;
   if (view === "compare") return html`<${Compare} parts=${place.value.slice(1)} />`;
-  if (view === "traces") return thread ? html`<${Trace} key=${thread} id=${thread} />` : html`<${Traces} />`;
   if (view === "gateway") return html`<${Gateway} />`;
-  if (view === "new") return html`<${NewRun} />`;
   return html`<${Threads} />`;
 }
 
-/** The views of the bar, by their addresses; the gateway's is for those who run it. */
-const VIEWS = [["", "Threads"], ["traces", "Traces"], ["compare", "Compare"], ["new", "New run"], ["gateway", "Gateway"]];
-const NEEDS = /** @type {Record<string, string>} */ ({ gateway: "admin", new: "debug" });
+/** The views of the bar: the address, the name, and the scope that one needs. */
+const VIEWS = [["", "Threads"], ["agents", "Agents"], ["approvals", "Approvals"], ["traces", "Traces"], ["compare", "Compare"],
+  ["new", "New run", "debug"], ["gateway", "Gateway", "admin"]];
+
+/** The address of the view in the bar that the place belongs to. */
+function under() {
+  const [view, name] = place.value;
+  if (view === "threads" || view === "chat") return "";
+  return view === "new" && name ? "agents" : view ?? "";
+}
+
+function Nav() {
+  const waits = (groups.value ?? []).reduce((sum, group) => sum + group.questions.length, 0);
+  return html`<nav aria-label="Views">
+    ${VIEWS.filter(([, , scope]) => !scope || who.value?.scopes.includes(scope)).map(([path, name]) => html`<a href=${`#/${path}`} aria-current=${path === under() ? "page" : undefined}>
+      ${name}${path === "approvals" && waits > 0 && html` <span class="count">${waits}<span class="sr"> waiting</span></span>`}</a>`)}
+  </nav>`;
+}
 
 function App() {
+  const [view, name] = place.value;
+  useEffect(() => { // the next Tab goes on in the new view, not in the bar again
+    const main = document.querySelector("main");
+    if (!who.value || !main || main.contains(document.activeElement)) return;
+    main.tabIndex = -1;
+    main.focus({ preventScroll: true });
+  }, [view, name, who.value]);
   if (who.value === undefined) return html`<p class="faint" aria-busy="true">Loading …</p>`;
   if (who.value === null) return html`<${SignIn} />`;
   return html`<header class="bar">
       <a href="#/" class="brand">wick</a>
-      <nav aria-label="Views">${VIEWS.filter(([name]) => !NEEDS[name] || who.value?.scopes.includes(NEEDS[name]))
-        .map(([name, word]) => html`<a href=${`#/${name}`} aria-current=${(place.value[0] ?? "") === name ? "page" : undefined}>${word}</a>`)}</nav>
-      <span class="faint">${who.value.tenant} · ${who.value.scopes.join(", ")}</span>
+      <${Nav} />
+      <span class="faint who">${who.value.tenant} · ${who.value.scopes.join(", ")}</span>
       <button onClick=${signOut}>Sign out</button>
     </header>
     <${View} />`;
 }
 
 addEventListener("hashchange", read);
-await begin();
+await identify();
 read();
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
+effect(() => void (who.value && (connect(), watch())));
 effect(() => void (document.title = place.value[1] ? `${place.value[1]} · wick` : "wick"));
 render(html`<${App} />`, root);

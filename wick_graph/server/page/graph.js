@@ -11,7 +11,7 @@ const ARROWS = 2000;
 const AGAIN = 1000; // milliseconds between two looks at a run that goes on
 
 /** @typedef {{node: string | null, layer: string, live: string | null, only: string,
- *   filter: (name: string) => void, dot: ((name: string) => void) | null, dots: Set<string>}} Over */
+ *   filter: ((name: string) => void) | null, dot: ((name: string) => void) | null, dots: Set<string>}} Over */
 
 /** A button in a drawing: by a click, Enter or the space bar. @param {() => void} work */
 const pressed = (work) => ({
@@ -37,8 +37,8 @@ function Box({ box, rect, over }) {
   const first = y + height / 2 - ((lines.length - 1) * LINE) / 2;
   const marks = [box.kind, box.id === over.node && "here", box.id === over.live && "live", errors(box) && "errors",
     box.id === over.only && "only"].filter((mark) => mark).join(" ");
-  const about = isNode(box)
-    ? { role: "button", tabindex: 0, "aria-pressed": box.id === over.only, ...pressed(() => over.filter(box.id)) }
+  const about = over.filter && isNode(box)
+    ? { role: "button", tabindex: 0, "aria-pressed": box.id === over.only, ...pressed(() => over.filter?.(box.id)) }
     : {};
   const isStop = over.dots.has(box.id);
   return html`<g class=${`box ${marks}`} ...${about}>
@@ -67,8 +67,8 @@ function Outline({ made, over }) {
   const [most, setMost] = useState(200);
   return html`<ul class="outline">
     ${made.nodes.slice(0, most).map((/** @type {any} */ box) => html`<li key=${box.id} class=${[box.id === over.node && "here", errors(box) && "errors"].filter((mark) => mark).join(" ")}>
-        ${isNode(box)
-          ? html`<button aria-pressed=${box.id === over.only} onClick=${() => over.filter(box.id)}>${box.name}</button>
+        ${over.filter && isNode(box)
+          ? html`<button aria-pressed=${box.id === over.only} onClick=${() => over.filter?.(box.id)}>${box.name}</button>
             ${over.dot && html`<button class="faint" aria-pressed=${over.dots.has(box.id)} aria-label=${`Breakpoint at ${box.name}`}
               onClick=${() => over.dot?.(box.id)}>${over.dots.has(box.id) ? "●" : "○"}</button>`}`
           : html`<b>${box.name}</b>`}
@@ -136,27 +136,27 @@ function Drawing({ made, over }) {
   </figure>`;
 }
 
-/** @param {any} props */
-export function Graph({ thread, row, node, moments, does }) {
+/** `of` is the path of what has a graph; without `moments` nothing is laid over it. @param {any} props */
+export function Graph({ thread, of = `/threads/${thread}`, row, node, moments, does }) {
   const [made, setMade] = useState(/** @type {any} */ (null));
   const [error, setError] = useState("");
-  const last = moments.last.value;
+  const last = moments?.last.value;
   useEffect(() => {
     const stop = new AbortController();
-    const later = setTimeout(() => ask(`/threads/${thread}/graph`, undefined, stop.signal).then((found) => (setMade(found), setError("")), (failed) => {
+    const later = setTimeout(() => ask(`${of}/graph`, undefined, stop.signal).then((found) => (setMade(found), setError("")), (failed) => {
       if (!stop.signal.aborted) setError(failed.message);
     }), made ? AGAIN : 0);
     return () => (clearTimeout(later), stop.abort());
-  }, [thread, last]);
+  }, [of, last]);
   if (error) return html`<p class="bad" role="alert">${error}</p>`;
   if (!made) return html`<p class="faint" aria-busy="true">Loading the graph …</p>`;
   const points = session.value?.breakpoints ?? [];
   const numbers = new Map(points.map((one) => [one.spec.replace(/^break (node:)?/, ""), one.number]));
   const spec = (/** @type {string} */ name) => (made.nodes.some((/** @type {any} */ box) => box.id === "before_agent") ? name : `node:${name}`);
   const over = {
-    node, layer: row?.kind === "hook" ? row.name : "", only: moments.only.value, dots: new Set(numbers.keys()),
-    live: made.run?.status === "running" ? moments.rows.get(last)?.node ?? null : null,
-    filter: (/** @type {string} */ name) => moments.filter(moments.only.peek() === name ? "" : name),
+    node, layer: row?.kind === "hook" ? row.name : "", only: moments?.only.value, dots: new Set(numbers.keys()),
+    live: made.run?.status === "running" ? moments?.rows.get(last)?.node ?? null : null,
+    filter: moments && ((/** @type {string} */ name) => moments.filter(moments.only.peek() === name ? "" : name)),
     dot: does && ((/** @type {string} */ name) => does(numbers.has(name) ? `delete ${numbers.get(name)}` : `break ${spec(name)}`)),
   };
   const isLarge = made.nodes.length > MOST || made.edges.length > ARROWS;

@@ -1,14 +1,14 @@
 // One thread's recording: its moments in a list of which only the visible part exists, and the inspector.
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, lines, Refused } from "./api.js";
+import { ask, lines } from "./api.js";
 import { Inspector } from "./inspector.js";
 import { close, Debugger, mayDebug, open, resume, running, said, say, session } from "./session.js";
+import { follow } from "./stream.js";
 import { counted, took } from "./values.js";
 
 const PAGE = 200;
 const ROW = 28; // pixels, as in page.css
 const MORE = 8; // rows beyond the visible ones
-const AGAIN = 1000; // milliseconds until a stream that broke off is opened again
 
 /** @typedef {{seq: number, run: number, branch: number, step: number, depth: number, kind: string,
  *   phase: string, name: string, hook_phase: string | null, node: string | null, tool: string | null,
@@ -248,7 +248,7 @@ function Strip({ thread, moments, seq, go }) {
     </svg>
     <input type="range" min="1" max=${last} value=${seq} aria-label="Moment" aria-valuetext=${`Moment ${seq} of ${last}`}
       onInput=${(/** @type {any} */ event) => go(Number(event.target.value))} />
-    ${found && html`<p class="unseen">
+    ${found && html`<p class="sr">
       ${[[found.runs, "│", "run"], [found.errors, "✕", "error"], [found.interrupts, "◆", "question"], [found.forks, "↳", "fork"]]
         .filter(([ones]) => ones.length).map(([ones, mark, word]) => `${mark} ${counted(ones.length, word)}`).join("   ")}
     </p>`}
@@ -331,7 +331,9 @@ export function Run({ thread: id, seq }) {
       .then(async ([info, recording]) => {
         moments.last.value = recording.last;
         setAbout({ info, recording });
-        if (info.status === "running") await follow(thread, moments, stop.signal);
+        if (info.status === "running") moments.asked.clear(); // a page may have come before the last moments
+        const end = follow("moments", id, recording.last, (row) => moments.take([row], row.seq));
+        stop.signal.addEventListener("abort", end);
       })
       .catch((failed) => stop.signal.aborted || setError(failed.message));
     return () => {
@@ -370,6 +372,7 @@ export function Run({ thread: id, seq }) {
         ${[about.info.agent, run && `run ${run.number} of ${runs.length} with ${run.model}, ${run.stopped_because ?? run.status}`,
           counted(last, "moment"), row?.branch ? `branch ${row.branch}` : "", session.value?.mode].filter((part) => part).join(" · ")}
         <${Runs} thread=${thread} runs=${runs} run=${run} go=${go} />
+        ${about.info.agent && html`<a href=${`#/chat/${thread}`}>Chat</a>`}
       </p>
       ${about.recording.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
       ${moments.failed.value && html`<p class="bad" role="alert">${moments.failed.value}</p>`}
@@ -396,22 +399,4 @@ export function Run({ thread: id, seq }) {
     ${last > 0 && html`<${Inspector} ...${props} />`}
     ${isOpen && html`<${Debugger} does=${does} />`}
   </main>`;
-}
-
-/** Take new moments of a running run as they come.
- * @param {string} thread @param {Moments} moments @param {AbortSignal} stop */
-async function follow(thread, moments, stop) {
-  const take = (/** @type {string} */ line) => {
-    if (!line.startsWith("data: ")) return;
-    const row = JSON.parse(line.slice(6)).data;
-    moments.take([row], row.seq);
-  };
-  while (!stop.aborted) {
-    try {
-      await lines(`/threads/${thread}/events`, { after: moments.last.peek() }, stop, take);
-    } catch (error) {
-      if (stop.aborted || (error instanceof Refused && error.status < 500)) throw error;
-    }
-    await new Promise((done) => setTimeout(done, AGAIN)); // the server may be on its way back
-  }
 }

@@ -191,7 +191,7 @@ function Console({ does }) {
     held.at = Math.min(Math.max(held.at + by, 0), held.lines.length);
     event.target.value = held.lines[held.at] ?? "";
   };
-  return html`<div class="log" ref=${end} tabindex="0" role="log" aria-live="off" aria-label="Console">
+  return html`<div class="console" ref=${end} tabindex="0" role="log" aria-live="off" aria-label="Console">
       ${lines.map((one) => html`<pre class=${one.kind}>${one.text}</pre>`)}
     </div>
     <form class="row-form" onSubmit=${enter}>
@@ -241,7 +241,7 @@ export function Debugger({ does }) {
       <h2>Breakpoints and watches</h2>
       <form class="row-form" onSubmit=${add}>
         <select name="kind" aria-label="Kind of stop"><option>break</option><option>watch</option><option>catch</option><option>log</option></select>
-        <label for="spec" class="unseen">Breakpoint</label>
+        <label for="spec" class="sr">Breakpoint</label>
         <input id="spec" name="spec" required placeholder="tool:* if error" autocomplete="off" />
         <button>Set</button>
       </form>

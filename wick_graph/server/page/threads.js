@@ -1,6 +1,8 @@
-// The view of signing in, and the list of threads.
+// The view of signing in, and the list of threads with those below them.
 import { html, signal, useEffect, useState } from "./vendor/preact.js";
-import { ask, signIn } from "./api.js";
+import { agents, Beginnings, loadAgents } from "./agents.js";
+import { ask, send, signIn, who } from "./api.js";
+import { listen } from "./stream.js";
 import { counted } from "./values.js";
 
 export function SignIn() {
@@ -32,12 +34,13 @@ const failed = signal("");
 const isWhole = signal(true);
 const PAGE = 50;
 
-async function load(/** @type {any[]} */ known = []) {
+/** @param {any[]} known those that are shown already; the next older ones are added @param {number} limit */
+async function load(known = [], limit = Math.min(500, Math.max(PAGE, threads.peek()?.length ?? 0))) {
   const last = known.at(-1);
   try {
-    const found = await ask("/threads", { limit: PAGE, ...(last && { before: last.last_access }) });
+    const found = await ask("/threads", { limit, ...(last && { before: last.last_access }) });
     threads.value = [...known, ...found];
-    isWhole.value = found.length < PAGE;
+    isWhole.value = found.length < limit;
     failed.value = "";
   } catch (error) {
     failed.value = /** @type {Error} */ (error).message;
@@ -51,30 +54,74 @@ const MARKS = /** @type {Record<string, string>} */ ({
 /** @param {string | null} text */
 const when = (text) => (text ? new Date(text).toLocaleString() : "never");
 
+/** Fetch older threads until all are here, so that a search finds them. @param {string} text */
+async function searched(text) {
+  for (let round = 0; text && round < 20 && !isWhole.peek() && !failed.peek(); round++) await load(threads.peek() ?? [], 500);
+}
+
+/** @param {{one: any, all: any[], depth: number}} props */
+function Thread({ one, all, depth }) {
+  const [asks, setAsks] = useState(false);
+  const [error, setError] = useState("");
+  const [cost, setCost] = useState(/** @type {string | null} */ (null));
+  const path = `/threads/${encodeURIComponent(one.thread_id)}`;
+  const name = one.title || one.thread_id;
+  const drop = () => send("DELETE", path).then(() => (threads.value = (threads.peek() ?? []).filter((known) => known !== one)), (failure) => setError(failure.message));
+  const count = async () => {
+    const { last } = await ask(`${path}/recording`).catch(() => ({ last: 0 }));
+    const of = (/** @type {string} */ what) => (last ? ask(`${path}/moments/${last}/state`, { path: what }).then((found) => found.value, () => null) : null);
+    const [usage, spent] = await Promise.all([of("usage"), of("cost")]);
+    const money = spent && Object.keys(spent).length ? `, ${Object.entries(spent).filter(([, value]) => typeof value === "number").map(([key, value]) => `${key} ${value}`).join(", ")}` : ", no price is known";
+    setCost(usage ? `${counted(usage.total_tokens ?? 0, "token")} in ${counted(usage.calls ?? 0, "call")}${money}` : "not recorded");
+  };
+  const below = depth < 5 ? all.filter((child) => child.parent === one.thread_id) : [];
+  return html`<li>
+    <div class="row">
+      <a class="name" href=${`#/chat/${encodeURIComponent(one.thread_id)}`}>${name}</a>
+      <span class=${`status ${one.status}`}>${MARKS[one.status] ?? one.status}</span>
+      <p class="faint">
+        ${[one.agent, counted(one.steps, "checkpoint"), `used ${when(one.last_access)}`, one.pinned ? "pinned" : `expires ${when(one.expires_at)}`, cost].filter((part) => part).join(" · ")}
+      </p>
+      <p class="line">
+        ${asks
+          ? html`<span>Delete it for good?</span> <button class="danger" ref=${(/** @type {any} */ found) => found?.focus()} onClick=${drop}>Delete</button> <button onClick=${() => setAsks(false)}>Keep</button>`
+          : html`<a href=${`#/threads/${encodeURIComponent(one.thread_id)}`} aria-label=${`Run of ${name}`}>Run</a>
+              ${cost === null && html`<button class="quiet" aria-label=${`Cost of ${name}`} onClick=${count}>Cost</button>`}
+              ${who.value?.scopes.includes("run") && html`<button class="quiet" aria-label=${`Delete ${name}`} onClick=${() => setAsks(true)}>Delete …</button>`}`}
+        <span class="bad" role="alert">${error}</span>
+      </p>
+      ${one.last_error && html`<p class="bad">${one.last_error}</p>`}
+    </div>
+    ${below.length > 0 && html`<details><summary>${counted(below.length, "thread")} below</summary><ul>${below.map((child) => html`<${Thread} key=${child.thread_id} one=${child} all=${all} depth=${depth + 1} />`)}</ul></details>`}
+  </li>`;
+}
+
 export function Threads() {
-  useEffect(() => void load(), []);
+  const [text, setText] = useState("");
+  useEffect(() => {
+    load();
+    loadAgents();
+    let due = 0;
+    const end = listen(() => (clearTimeout(due), (due = setTimeout(() => load(), 500))));
+    return () => (clearTimeout(due), end());
+  }, []);
   const found = threads.value;
-  if (failed.value) return html`<main><p class="bad" role="alert">${failed.value}</p></main>`;
-  if (found === null) return html`<main aria-busy="true"><p class="faint">Loading the threads …</p></main>`;
-  return html`<main class="threads">
+  if (failed.value) return html`<main class="page"><p class="bad" role="alert">${failed.value}</p></main>`;
+  if (found === null) return html`<main class="page" aria-busy="true"><p class="faint">Loading the threads …</p></main>`;
+  const words = text.toLowerCase().split(/\s+/).filter((word) => word);
+  const ids = new Set(found.map((one) => one.thread_id));
+  const shown = words.length
+    ? found.filter((one) => words.every((word) => `${one.title} ${one.thread_id} ${one.agent} ${one.status}`.toLowerCase().includes(word)))
+    : found.filter((one) => !ids.has(one.parent));
+  return html`<main class="page threads">
     <h1>Threads</h1>
-    ${!found.length && html`<p>There are no threads yet. <code>wick run</code> makes one.</p>`}
-    <ul>
-      ${found.map(
-        (one) => html`<li key=${one.thread_id}>
-          <a href=${`#/threads/${encodeURIComponent(one.thread_id)}`}>
-            <b>${one.title || one.thread_id}</b>
-            <span class=${`status ${one.status}`}>${MARKS[one.status] ?? one.status}</span>
-            <span class="faint">
-              ${[one.agent, counted(one.steps, "checkpoint"), `used ${when(one.last_access)}`,
-                one.pinned ? "pinned" : `expires ${when(one.expires_at)}`,
-                one.parent && `fork of ${one.parent}`].filter((part) => part).join(" · ")}
-            </span>
-            ${one.last_error && html`<span class="bad">${one.last_error}</span>`}
-          </a>
-        </li>`,
-      )}
-    </ul>
+    ${!found.length && html`<p>There are no threads yet. A chat makes one:</p><${Beginnings} all=${agents.value ?? []} />`}
+    ${found.length > 0 && html`<form class="row-form" role="search" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
+      <label for="find">Find</label>
+      <input id="find" type="search" autocomplete="off" placeholder="title, id, agent or status" value=${text} onInput=${(/** @type {any} */ event) => (setText(event.target.value), searched(event.target.value))} />
+      <span role="status" class="faint">${words.length > 0 && counted(shown.length, "thread")}</span>
+    </form>`}
+    <ul>${shown.map((one) => html`<${Thread} key=${one.thread_id} one=${one} all=${words.length ? [] : found} depth=${0} />`)}</ul>
     ${!isWhole.value && html`<button onClick=${() => load(found)}>Show older threads</button>`}
   </main>`;
 }

@@ -28,7 +28,7 @@ const Table = ({ caption, heads, rows }) => html`<div class="scroll" tabindex="0
   <tbody>${rows.map((row) => html`<tr>${row.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody></table></div>`;
 
 export function Traces() {
-  const held = useAsked("/traces", { limit: 100 });
+  const held = useAsked("/agents/traces", { limit: 100 });
   return shown("Traces", held, (found) => found.length
     ? html`<${Table} caption="Runs" heads=${["Begun", "Agent", "Status", "Took", "Thread"]} rows=${found.map((/** @type {any} */ one) => [
         html`<a href=${`#/traces/${encodeURIComponent(one.trace_id)}`}>${when(one.start_time)}</a>`, one.agent_id, one.status,
@@ -39,7 +39,7 @@ export function Traces() {
 
 /** @param {{id: string}} props */
 export function Trace({ id }) {
-  const held = useAsked(`/traces/${encodeURIComponent(id)}`);
+  const held = useAsked(`/agents/traces/${encodeURIComponent(id)}`);
   const [most, setMost] = useState(200);
   return shown("Trace", held, (found) => {
     const spans = found.spans ?? [];

@@ -161,7 +161,8 @@ async def flow(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]
         "max_iterations": agent.spec.max_iterations,
         "model": agent.spec.model.name,
         "hooks": [{"name": name, "phases": _phases(hooks, name)} for name in hooks.names],
-        "tools": [*agent.spec.toolbox.at({})],
+        "tools": [*(tools := agent.spec.toolbox.at({}))],
+        "schemas": {name: tool.schema["function"]["parameters"] for name, tool in tools.items()},
         "graph": picture_of(agent.graph).to_dict(),
     }
 

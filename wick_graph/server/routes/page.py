@@ -23,15 +23,12 @@ from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import DebugError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.exports.plain import Hider, plain
 from wick_graph.journal.value_store import Mask, known_secrets
-from wick_graph.picture import overlay_of, picture_of
+from wick_graph.picture import Picture, overlay_of, picture_of
 from wick_graph.picture.formats import layout_of
 from wick_graph.server import schemas
 from wick_graph.server.guard import API, PAGE, SECRET, Admin, Debugging, Reader, RequestContext
 from wick_graph.server.recordings import Recordings, Session
-from wick_graph.server.routes import operations
-from wick_graph.server.schemas import Before, Limit, thread_answer
 from wick_graph.server.sign_in import LASTS, Signed, SignIns
-from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.options import LOCAL, Problem
 from wick_graph.service.runs import RunRequest
 from wick_graph.store.server_rows import SCOPES
@@ -48,18 +45,20 @@ POLICY: Final = (
 )
 """The page loads its own files and talks to its own origin, and nothing else."""
 
-_KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_KINDS: Final = {"css": "text/css", "js": "text/javascript"}
 
 
 def _files() -> dict[str, tuple[bytes, str]]:
     """Read the files of the page by their names, each with its media type."""
     root = files("wick_graph.server").joinpath("page")
     found = {}
-    for folder in ("", "vendor/"):
+    for name, folder in (("", "small"), ("vendor/", "vendor")):
         for one in root.joinpath(folder).iterdir():
             kind = _KINDS.get(one.name.rpartition(".")[2])
             if kind is not None:
-                found[folder + one.name] = one.read_bytes(), f"{kind}; charset=utf-8"
+                found[name + one.name] = one.read_bytes(), f"{kind}; charset=utf-8"
+    index = root.joinpath("index.html").read_bytes()
+    found["index.html"] = index, "text/html; charset=utf-8"
     return found
 
 
@@ -170,27 +169,12 @@ _LINES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"application/x-ndjson": {}}, "description": "Hits, one JSON object a line."}
 }
 
-_EVENTS: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": {}}}}
-
 P = ParamSpec("P")
 
 T = TypeVar("T")
 
 
-@router.get("/threads", response_model=list[schemas.ThreadAnswer])
-async def list_threads(context: Reader, limit: Limit = 50, before: Before = None) -> Any:
-    """List threads, the most recently used first."""
-    found = await context.saver.threads.alist(limit, before)
-    return [thread_answer(info) for info in found]
-
-
-@router.get("/threads/{thread_id}", response_model=schemas.ThreadAnswer)
-async def thread(context: Reader, thread_id: schemas.ThreadIdPath) -> Any:
-    """Describe a thread."""
-    return thread_answer(await context.thread(thread_id))
-
-
-async def _answers(context: RequestContext, request: Request, thread_id: str) -> Answers:
+async def answers_of(context: RequestContext, request: Request, thread_id: str) -> Answers:
     """Return the answers about a thread of the caller's tenant.
 
     Raises:
@@ -216,7 +200,7 @@ async def _asked(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 async def _of_thread(context: Reader, request: Request, thread_id: schemas.ThreadIdPath) -> Answers:
-    return await _answers(context, request, thread_id)
+    return await answers_of(context, request, thread_id)
 
 
 Asked = Annotated[Answers, Depends(_of_thread)]
@@ -363,7 +347,7 @@ async def search(
 
     async def lines() -> AsyncIterator[bytes]:
         found = asked.search(q, after)
-        while await _is_admitted(context, request) and (
+        while await is_admitted(context, request) and (
             (hits := await asyncio.to_thread(next, found, None)) is not None
         ):
             yield b"".join(hit.model_dump_json().encode() + b"\n" for hit in hits) or b"\n"
@@ -371,7 +355,7 @@ async def search(
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
-async def _is_admitted(context: RequestContext, request: Request) -> bool:
+async def is_admitted(context: RequestContext, request: Request) -> bool:
     """Return whether the token is still valid, and the browser signed in; for long answers."""
     headers = request.headers
     if context.options.auth and "authorization" not in headers:
@@ -379,34 +363,6 @@ async def _is_admitted(context: RequestContext, request: Request) -> bool:
         if _sign_ins(request).find(cookies, headers.get(SECRET, "")) is None:
             return False
     return await context.is_admitted()
-
-
-_LOOK: Final = 0.3
-"""Seconds between two looks for new moments."""
-
-
-@router.get(f"{_THREAD}/events", response_class=Response, responses=_EVENTS)
-async def events(
-    context: Reader,
-    request: Request,
-    asked: Asked,
-    after: Annotated[int, Query(ge=0, le=2**32, description="Only later moments.")] = 0,
-) -> EventStream:
-    """Follow a thread's moments, of runs in any process, ordered by their numbers alone."""
-
-    async def pieces() -> AsyncIterator[bytes | None]:
-        at = after
-        while await _is_admitted(context, request):
-            page = await asyncio.to_thread(asked.moments, at, protocol.MOST)
-            for row in page.moments:
-                at = row.seq
-                yield frame(at, {"event": "moment", "data": row.model_dump()})
-            yield None
-            if not page.moments:
-                await asyncio.sleep(_LOOK)
-
-    limits = context.options.limits
-    return EventStream(pieces, ping=limits.ping, send_timeout=limits.send)
 
 
 @router.get(f"{_THREAD}/graph")
@@ -428,17 +384,29 @@ async def graph(
         picture = picture_of(built)
         with suppress(ThreadNotFoundError):  # a run that is held at its beginning
             picture = picture.with_run(overlay_of(built, thread_id))
-        made = {**picture.to_dict(), "layout": layout_of(picture)}
-        for node, box in zip(made["nodes"], picture.boxes, strict=True):
-            node["lines"] = picture.lines_of(box)
-        for edge, arrow in zip(made["edges"], picture.arrows, strict=True):
-            edge["text"] = picture.label_of(arrow)
-        made.get("run", {}).pop(
-            "path", None
-        )  # it grows with the thread, and the list of moments has it
+        made = _drawn(picture)
+        # It grows with the thread, and the list of moments has it.
+        made.get("run", {}).pop("path", None)
         return made
 
     return await _asked(drawn)
+
+
+@router.get("/agents/{agent_id}/graph")
+async def graph_of_agent(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
+    """Return an agent's graph as data, with its layout."""
+    agent = await context.agent(agent_id)
+    return await _asked(lambda: _drawn(picture_of(agent.graph)))
+
+
+def _drawn(picture: Picture) -> dict[str, Any]:
+    """Return a picture as data, with its layout and its texts."""
+    made = {**picture.to_dict(), "layout": layout_of(picture)}
+    for node, box in zip(made["nodes"], picture.boxes, strict=True):
+        node["lines"] = picture.lines_of(box)
+    for edge, arrow in zip(made["edges"], picture.arrows, strict=True):
+        edge["text"] = picture.label_of(arrow)
+    return made
 
 
 # --- Runs side by side, traces, and the gateway's boxes.
@@ -454,12 +422,8 @@ async def compare(
     other: Annotated[str | None, Query(max_length=200, description="The other thread.")] = None,
 ) -> protocol.CompareAnswer:
     """Compare two runs, or the branches of runs of two threads."""
-    second = asked if other is None else await _answers(context, request, other)
+    second = asked if other is None else await answers_of(context, request, other)
     return await _asked(asked.compare, run, second, theirs)
-
-
-router.get("/traces")(operations.list_traces)
-router.get("/traces/{trace_id}")(operations.show)
 
 
 @router.get("/gateway")
@@ -564,7 +528,7 @@ async def begin(
     form: SessionForm,
 ) -> protocol.SessionAnswer:
     """Open a session over a thread; refused while another is open or a run goes on."""
-    answers = await _answers(context, request, thread_id)
+    answers = await answers_of(context, request, thread_id)
     if await context.saver.leases.aepoch(thread_id) is not None:
         raise ThreadBusyError("thread is busy")
     agent = (await context.thread(thread_id)).agent

@@ -283,6 +283,8 @@ async def _resume(
     decides = holds_decision(form.answer)
     context.require("approve" if decides else "run")
     await context.check_waiting_agent(form.thread_id, agent)
+    if decides:
+        await _check_open(context, form.thread_id, form.answer)
     answer = signed(form.answer, context.caller.who) if decides else form.answer
     given: dict[str, Any] = {} if answer is None else {"answer": answer}
     rows = await context.streams.run(context.streams.of_thread, form.thread_id, 1)
@@ -294,6 +296,18 @@ async def _resume(
         how = form.on_disconnect or context.options.on_disconnect
         return await follow(context, run.row if isinstance(run, DetachedRun) else run, None, how)
     return await finished(context, run)
+
+
+async def _check_open(context: RequestContext, thread_id: str, answer: Any) -> None:
+    """Check that the questions which an answer decides on still wait; else it starts no run.
+
+    Raises:
+        Problem: One of them does not wait.
+    """
+    if "decision" not in answer:
+        waiting = {found["interrupt_id"] for found in await _waiting(context, thread_id)}
+        if not answer.keys() <= waiting:
+            raise Problem(409, "another decision was made already; look at what still waits")
 
 
 async def _ended(context: RequestContext, row: StreamRow) -> dict[str, Any]:

@@ -1,0 +1,20 @@
+/*a58bfd189088a5cf*/
+import{html as e,useEffect as _,useState as p}from"./vendor/preact.js";import{ask as w,send as x,who as y}from"./api.js";import{counted as C,Value as g}from"./values.js";function d(o,r){const[s,c]=p({}),[n,$]=p(0);return _(()=>{const i=new AbortController;return w(o,r,i.signal).then(t=>c({answer:t}),t=>i.signal.aborted||c({error:t.message})),()=>i.abort()},[o,n]),{...s,again:()=>$(n+1)}}const m=(o,r,s)=>e`<main class="wide" aria-busy=${!r.answer&&!r.error}>
+  <h1>${o} <button onClick=${r.again}>Look again</button></h1>
+  ${r.error?e`<p class="bad" role="alert">${r.error}</p>`:r.answer?s(r.answer):e`<p class="faint">Loading …</p>`}</main>`,h=o=>new Date(o*1e3).toLocaleString(),b=({caption:o,heads:r,rows:s})=>e`<div class="scroll" tabindex="0" role="region" aria-label=${o}><table class="listed">
+  <thead><tr>${r.map(c=>e`<th scope="col">${c}</th>`)}</tr></thead>
+  <tbody>${s.map(c=>e`<tr>${c.map(n=>e`<td>${n}</td>`)}</tr>`)}</tbody></table></div>`;export function Traces(){const o=d("/agents/traces",{limit:100});return m("Traces",o,r=>r.length?e`<${b} caption="Runs" heads=${["Begun","Agent","Status","Took","Thread"]} rows=${r.map(s=>[e`<a href=${`#/traces/${encodeURIComponent(s.trace_id)}`}>${h(s.start_time)}</a>`,s.agent_id,s.status,s.duration_ms===null?"goes on":`${s.duration_ms.toLocaleString("en")} ms`,e`<a href=${`#/threads/${encodeURIComponent(s.thread_id)}`}>${s.thread_id}</a>`])} />`:e`<p>Nothing has run yet.</p>`)}export function Trace({id:o}){const r=d(`/agents/traces/${encodeURIComponent(o)}`),[s,c]=p(200);return m("Trace",r,n=>{const $=n.spans??[],i=Math.min(...$.map(a=>a.start_time)),t=Math.max(...$.map(a=>a.end_time??a.start_time))-i||1,l=new Map;for(const a of $)l.set(a.span_id,(l.get(a.parent_id)??-1)+1);return e`<p>${[n.agent_id,n.model,n.status,h(n.start_time)].filter(a=>a).join(" · ")} ·
+        ${" "}<a href=${`#/threads/${encodeURIComponent(n.thread_id)}`}>${n.thread_id}</a></p>
+      ${n.error&&e`<p class="bad">${n.error}</p>`}
+      ${n.subagents?.map(a=>e`<p>sub-agent <a href=${`#/traces/${encodeURIComponent(a.trace_id)}`}>${a.thread_id}</a></p>`)}
+      <ul class="spans">${$.slice(0,s).map(a=>e`<li class=${a.error||a.status==="error"?"bad":""}>
+        <details><summary><span class="what" style=${{paddingInlineStart:`${Math.min(20,l.get(a.span_id)??0)*12}px`}}>${a.name??a.type}</span>
+          <span class="bar-of"><i style=${{left:`${(a.start_time-i)/t*100}%`,width:`${((a.end_time??a.start_time)-a.start_time)/t*100}%`}}></i></span>
+          <span class="faint number">${(((a.end_time??a.start_time)-a.start_time)*1e3).toFixed(1)} ms</span></summary>
+          <${g} thread=${n.thread_id} value=${a} /></details></li>`)}</ul>
+      ${$.length>s&&e`<button onClick=${()=>c(s+500)}>Show ${C($.length-s,"more span")}</button>`}`})}export function Gateway(){const o=d("/gateway"),[r,s]=p(""),[c,n]=p("dead"),$=i=>x("POST",`/gateway/outbox/${i}/resend`).then(()=>(s(`Message ${i} is sent again.`),o.again()),t=>s(t.message));return m("Gateway",o,i=>e`
+    <p>${Object.keys(i.running).length?Object.entries(i.running).map(([t,l])=>`${t}: ${Object.entries(l).map(([a,u])=>`${a} ${u||"ok"}`).join(", ")}`).join("; "):"No gateway runs on this store."}</p>
+    <p role="status">${r}</p>
+    <div class="line" role="group" aria-label="Box">${["dead","inbox","outbox","cron"].map(t=>e`<button aria-pressed=${t===c} onClick=${()=>n(t)}>
+      ${{dead:"Dead letters",inbox:"Inbox",outbox:"Outbox",cron:"Cron"}[t]} (${Array.isArray(i[t])?i[t].length:Object.keys(i[t]).length})</button>`)}</div>
+    ${c==="cron"?Object.entries(i.cron).map(([t,l])=>e`<h2>${t}</h2><${g} thread="" value=${l} />`):i[c].length?e`<${b} caption=${c} heads=${["When","Chat","State","Text","Tries","Do"]} rows=${i[c].map(t=>[h(t.at),t.chat,t.state,e`<pre>${String(t.message?.content??"")}</pre>${t.error&&e`<p class="bad">${t.error}</p>`}`,t.tries,c==="dead"&&y.value?.scopes.includes("admin")&&e`<button class="runs" onClick=${()=>$(t.row)}>Send again</button>`])} />`:e`<p>There is nothing here.</p>`}`)}
