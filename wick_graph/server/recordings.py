@@ -13,10 +13,13 @@ from contextlib import suppress
 from threading import Thread, Timer
 from typing import TYPE_CHECKING, Any, Final
 
+from fastapi import Request
+
 from wick_graph.core.state import StateSchema
 from wick_graph.debug import protocol, terminal
 from wick_graph.debug.answers import Answers
 from wick_graph.errors import DebugError, ThreadBusyError, WickError
+from wick_graph.server.guard import SECRET, RequestContext
 from wick_graph.service.options import Problem, public_message
 from wick_graph.store import SqlSaver
 
@@ -298,3 +301,29 @@ class Recordings:
             if held.used < now - SILENT:
                 del self._sessions[name]
                 held.close(f"the page was silent for {SILENT:.0f} s")
+
+
+async def answers_of(context: RequestContext, request: Request, thread_id: str) -> Answers:
+    """Return the answers about a thread of the caller's tenant.
+
+    Raises:
+        Problem: There is no such thread.
+    """
+    info = await context.thread(thread_id)
+    agents = context.tenant.agents
+    known = info.agent is not None and info.agent in agents
+    agent = await context.agent(info.agent) if known else None
+    state = None if agent is None or agent.spec.guest else agent.spec.state
+    recordings: Recordings = request.app.state.recordings
+    of = recordings.of
+    return await asyncio.to_thread(of, context.tenant.name, context.saver, thread_id, state)
+
+
+async def is_admitted(context: RequestContext, request: Request) -> bool:
+    """Return whether the token is still valid, and the browser signed in; for long answers."""
+    headers = request.headers
+    if context.options.auth and "authorization" not in headers:
+        cookies = "; ".join(headers.getlist("cookie"))
+        if request.app.state.sign_ins.find(cookies, headers.get(SECRET, "")) is None:
+            return False
+    return await context.is_admitted()

@@ -26,8 +26,8 @@ from wick_graph.journal.value_store import Mask, known_secrets
 from wick_graph.picture import Picture, overlay_of, picture_of
 from wick_graph.picture.formats import layout_of
 from wick_graph.server import schemas
-from wick_graph.server.guard import API, PAGE, SECRET, Admin, Debugging, Reader, RequestContext
-from wick_graph.server.recordings import Recordings, Session
+from wick_graph.server.guard import API, PAGE, Admin, Debugging, Reader, RequestContext
+from wick_graph.server.recordings import Recordings, Session, answers_of, is_admitted
 from wick_graph.server.sign_in import LASTS, Signed, SignIns
 from wick_graph.service.options import LOCAL, Problem
 from wick_graph.service.runs import RunRequest
@@ -172,21 +172,6 @@ _LINES: Final[dict[int | str, dict[str, Any]]] = {
 P = ParamSpec("P")
 
 T = TypeVar("T")
-
-
-async def answers_of(context: RequestContext, request: Request, thread_id: str) -> Answers:
-    """Return the answers about a thread of the caller's tenant.
-
-    Raises:
-        Problem: There is no such thread.
-    """
-    info = await context.thread(thread_id)
-    agents = context.tenant.agents
-    known = info.agent is not None and info.agent in agents
-    agent = await context.agent(info.agent) if known else None
-    state = None if agent is None or agent.spec.guest else agent.spec.state
-    of = _recordings(request).of
-    return await asyncio.to_thread(of, context.tenant.name, context.saver, thread_id, state)
 
 
 async def _asked(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -353,16 +338,6 @@ async def search(
             yield b"".join(hit.model_dump_json().encode() + b"\n" for hit in hits) or b"\n"
 
     return StreamingResponse(lines(), media_type="application/x-ndjson")
-
-
-async def is_admitted(context: RequestContext, request: Request) -> bool:
-    """Return whether the token is still valid, and the browser signed in; for long answers."""
-    headers = request.headers
-    if context.options.auth and "authorization" not in headers:
-        cookies = "; ".join(headers.getlist("cookie"))
-        if _sign_ins(request).find(cookies, headers.get(SECRET, "")) is None:
-            return False
-    return await context.is_admitted()
 
 
 @router.get(f"{_THREAD}/graph")

@@ -15,7 +15,7 @@ from wick_graph.core.redaction import REDACTOR
 from wick_graph.debug import protocol
 from wick_graph.debug.answers import Answers
 from wick_graph.server.guard import API, Reader, RequestContext
-from wick_graph.server.routes.page import answers_of, is_admitted
+from wick_graph.server.recordings import answers_of, is_admitted
 from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.options import Problem
 from wick_graph.types import THREAD_ID_PATTERN
