@@ -35,7 +35,6 @@ from wick_graph.config.fields import code_in, is_code
 from wick_graph.config.schema import Additions, OwnCode
 from wick_graph.config.trusted import CodeLoader
 from wick_graph.config.yaml_reader import KeyPath, one_line
-from wick_graph.core.context import ContextSchema
 from wick_graph.engine.agent import Agent
 from wick_graph.errors import ConfigError, ModelError, WickError, did_you_mean
 from wick_graph.hooks import FilesystemHook, MemoryHook, SkillsHook, compile_hooks
@@ -45,9 +44,9 @@ from wick_graph.hooks.from_config import (
     backend_of,
     check_approvals,
     check_context,
-    check_contexts_below,
     checked_backend,
     close_checked,
+    context_of,
     journal_of,
     output_of,
     server_of,
@@ -301,11 +300,7 @@ def build_agent(
     hooks = _with_background(hooks_of(agent_id, file) if hooks is None else hooks, config, agents)
     offered = [*tools, *(tool for hook in hooks for tool in hook.tools({}))]
     check_approvals(agent_id, file, [str(getattr(tool, "name", "")) for tool in offered])
-    context = code_loader(agent_id, file)(config.context.use) if config.context else None
-    subject = config.context.subject if config.context else ""
-    if agents is not None:
-        schema = ContextSchema.of(context, subject)
-        check_contexts_below(agent_id, schema, file, code_loader)
+    context = context_of(agent_id, file, code_loader, agents is not None)
     opened = store() if callable(store) else store  # a refused agent must not create a database
     kept = file.long_term if isinstance(opened, SqlSaver) and not alone else None
     return Agent(
@@ -328,8 +323,7 @@ def build_agent(
         mcp_servers=mcp_servers,
         allow_client_system=config.allow_client_system,
         base_dir=file.base_dir,
-        context_schema=context,
-        context_subject=subject,
+        **context,
     )
 
 

@@ -401,7 +401,9 @@ def test_a_file_names_its_schema(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("background", ["true", "false"])
-def test_a_file_is_refused_whose_sub_agent_gets_no_context(tmp_path: Path, background: str) -> None:
+def test_a_file_with_a_sub_agent_that_gets_no_context_is_refused(
+    tmp_path: Path, background: str
+) -> None:
     (tmp_path / f"context_app_{background}.py").write_text(APP)
     (tmp_path / "t.yaml").write_text("steps: [Done.]")
     (tmp_path / "agents.yaml").write_text(

@@ -323,11 +323,11 @@ def test_resume_repeats_the_failed_step_and_a_new_input_counts_anew(
             return super()._generate(*given, **more)
 
     def city(at: int, people: int) -> AIMessage:
-        args = {**BERN, "people": people}
+        args: dict[str, Any] = {**BERN, "people": people}
         return AIMessage("", tool_calls=[{"name": "City", "args": args, "id": f"c{at}"}])
 
     bad = [city(at, -1) if wrong == "call" else AIMessage("Bern.") for at in range(5 + once_more)]
-    agent = Agent(model=Model(messages=iter([*bad, city(9, BERN["people"])])), output_type=City)
+    agent = Agent(model=Model(messages=iter([*bad, city(9, CITY.people)])), output_type=City)
     with pytest.raises(OutputError, match="asked 3 times"):
         agent.invoke("Go", thread_id="t")
     assert len(asked) == 3

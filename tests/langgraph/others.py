@@ -26,7 +26,10 @@ from tests.support.postgres import DSN, running
 PLUGIN: Final = "wick_stand_ins"
 """What `stand_ins.py` is called beside the tests."""
 
-PATIENCE: Final = ["-p", PLUGIN, "-o", "asyncio_mode=auto", "-n", "2", "--timeout", "600"]
+PATIENCE: Final = [
+    *("-p", PLUGIN, "-o", "asyncio_mode=auto", "--timeout", "600"),
+    *("-n", "2", "--dist", "worksteal"),  # the slowest tests stand together
+]
 
 
 @dataclass(frozen=True)

@@ -241,6 +241,19 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         vars(conftest)["DEFAULT_URI"] = POSTGRES
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the repetitions of a test with a pipeline and with a pool of connections.
+
+    They are ways of LangGraph's stores to connect; ours has one, so they would do the same again.
+    """
+    ways = {"pipe", "pool"}
+    items[:] = [
+        one
+        for one in items
+        if not (hasattr(one, "callspec") and str(one.callspec.params.get("store")) in ways)
+    ]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note that a new test begins."""
     global _used

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -126,6 +126,18 @@ class ContextSchema:
                 f"the field {self.subject} of the context is not the token's; make it a plain text"
             )
         return made
+
+
+@runtime_checkable
+class GivesTasks(Protocol):
+    """A tool or a hook that gives tasks to other agents."""
+
+    def check_caller(self, context: ContextSchema | None) -> None:
+        """Refuse an agent that has no context for one of them.
+
+        Raises:
+            ConfigError: It has none.
+        """
 
 
 def check_child(name: str, child: ContextSchema | None, parent: ContextSchema | None) -> None:

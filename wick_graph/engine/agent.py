@@ -26,7 +26,7 @@ from wick_graph.constants import (
     OUTPUT_RETRIES,
 )
 from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, Bridge, run_to_end
-from wick_graph.core.context import ContextSchema
+from wick_graph.core.context import ContextSchema, GivesTasks
 from wick_graph.core.moments import JournalLevel, JournalOptions
 from wick_graph.core.state import StateSchema
 from wick_graph.durations import seconds
@@ -688,10 +688,10 @@ def _check_approvals(spec: AgentSpec, store: Any) -> None:
 
 
 def _check_children(spec: AgentSpec, hooks: Sequence[Any]) -> None:
-    """Refuse tools and hooks that give tasks to agents whose contexts this one does not have."""
+    """Refuse tools and hooks with agents that need a context which this one does not have."""
     for part in (*hooks, *(tool.source for tool in spec.tools)):
-        if (check := getattr(part, "check_caller", None)) is not None:
-            check(spec.context)
+        if isinstance(part, GivesTasks):
+            part.check_caller(spec.context)
 
 
 def _beside(

@@ -74,24 +74,30 @@ def check_context(agent_id: str, schema: ContextSchema | None, file: AgentsFile)
             raise file.error(("agents", agent_id, "context"), str(error)) from None
 
 
-def check_contexts_below(
+def context_of(
     agent_id: str,
-    schema: ContextSchema | None,
     file: AgentsFile,
     loader: Callable[[str, AgentsFile], Callable[[str], Any]],
-) -> None:
-    """Check that an agent has the contexts that its sub-agents need.
+    below: bool,
+) -> dict[str, Any]:
+    """Return the context of an agent as arguments; check that of its sub-agents, if it gets them.
 
     Raises:
-        ConfigError: It does not, or the code of one cannot be loaded.
+        ConfigError: One needs a context that the agent does not have, or code cannot be loaded.
     """
-    for name in file.agent(agent_id).subagents:
+    config, made = file.agent(agent_id), dict[str, Any]()
+    if config.context is not None:
+        made["context_schema"] = loader(agent_id, file)(config.context.use)
+        made["context_subject"] = config.context.subject
+    own = ContextSchema.of(*made.values()) if made else None
+    for name in config.subagents if below else ():
         if (needed := file.agent(name).context) is not None:
             child = ContextSchema.of(loader(name, file)(needed.use), needed.subject)
             try:
-                check_child(name, child, schema)
+                check_child(name, child, own)
             except ConfigError as error:
                 raise file.error(("agents", agent_id, "subagents", name), str(error)) from None
+    return made
 
 
 def check_approvals(agent_id: str, file: AgentsFile, tools: Sequence[str]) -> None:
