@@ -45,7 +45,7 @@ LOUD = layer(
 
 
 def agent(*layers: AgentMiddleware) -> Any:
-    asked = model(calls(("add", {"a": 1, "b": 2})), "done")
+    asked: Any = model(calls(("add", {"a": 1, "b": 2})), "done")
     if COLD in layers:  # the plain double is bound without settings
         asked = ScriptedModel([call("add", a=1, b=2), "done"])
     return create_agent(asked, tools=[add], system_prompt="You add.", middleware=layers)
