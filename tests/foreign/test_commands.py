@@ -114,6 +114,24 @@ def test_a_recorded_run_is_opened_by_its_thread(folder: Path) -> None:
     assert "by say in node say" in done.stdout
 
 
+def test_a_recorded_thread_is_listed_drawn_and_exported(folder: Path) -> None:
+    wick(folder, "run", "--record", "-t", "mine", "app.py:chat", "hi")
+    assert "say" in wick(folder, "journal", "mine").stdout
+    assert "thread mine" in wick(folder, "graph", "app.py:chat", "--thread", "mine").stdout
+    for form in ("html", "wickrun", "chrome", "jsonl"):
+        done = wick(folder, "export", "-t", "mine", "--to", form, "-o", f"out.{form}")
+        assert done.stdout.startswith(f"wrote out.{form}"), done.stderr
+        assert (folder / f"out.{form}").stat().st_size
+    drawn = wick(folder, "export", "-t", "mine", "--app", "app.py:chat", "-o", "drawn.html")
+    assert drawn.returncode == 0, drawn.stderr
+    assert "<svg" in (folder / "drawn.html").read_text()
+    named = ("--to", "pytest", "--agent", "app:chat", "-o", "test_mine.py")
+    assert wick(folder, "export", "-t", "mine", *named).returncode == 0
+    assert (
+        "there is no thread no" in wick(folder, "export", "-t", "no", "--app", "app.py:chat").stderr
+    )
+
+
 def test_what_cannot_be_recorded_is_refused(folder: Path) -> None:
     both = wick(folder, "debug", "app.py:graph", "hi", "--input", "{}")
     assert "give a message or --input JSON, not both" in both.stderr

@@ -269,6 +269,13 @@ def test_a_channel_with_an_odd_name_is_quoted(name: str) -> None:
     recording.close()
 
 
+@pytest.mark.parametrize("path", ["a-b", "a.b-c", "a - b"])
+def test_a_path_that_a_condition_would_subtract_is_refused(path: str) -> None:
+    with pytest.raises(DebugError, match="is no path.*write one such as"):
+        read_path(path)
+    assert read_path('state["a-b"].c["d-e"]') == ("a-b", "c", "d-e")
+
+
 def read(word: str) -> str:
     """Return the channel that a completed path names; empty for other words."""
     try:

@@ -122,7 +122,9 @@ def test_a_copy_that_is_committed_later_holds_what_a_saver_got() -> None:
     with SqlSaver.from_url("sqlite://") as copies:
         with record(store=copies) as recording:
             for _ in range(3):
-                graph.invoke({"messages": []}, at)
+                graph.invoke(
+                    {"messages": []}, at, durability="sync"
+                )  # else its own saver may be late
         assert recording.problems == []
         kept = {one.config["configurable"]["checkpoint_id"]: one for one in copies.list(at)}
         for mine in saver.list(at):

@@ -175,7 +175,8 @@ class Copy:
 
     def _put(self, ns: str, loop: Any, before: tuple[str, _Versions] | None) -> None:
         own, metadata = loop.checkpoint, loop.checkpoint_metadata
-        checkpoint = copy_checkpoint({**own, "channel_values": values_of(loop)})
+        held: Any = {**own, "channel_values": values_of(loop)}
+        checkpoint = copy_checkpoint(held)
         parent, known = (None, {}) if before is None else before
         self._store(ns, parent, checkpoint, metadata, known)
         self._heads[ns] = own["id"], dict(own["channel_versions"])
