@@ -237,7 +237,7 @@ def drop_old(
 
 
 def drop_unborn(db: Database, thread: int) -> None:
-    """Delete the writes of a thread whose checkpoint was never stored, because its process died.
+    """Delete writes of a thread to checkpoints that a process never stored, because it died.
 
     They may be stored before it. No run reads them, and it does not come any more.
     """
