@@ -147,7 +147,8 @@ def test_the_state_is_an_administrator_s(callers: dict[str, httpx.Client]) -> No
     written = {"values": {"todos": []}, "as_node": "model"}
     assert run.post(f"{LANGGRAPH}/written/state", json=written).status_code == 403
     asked = before["interrupts"][0]["id"]
-    for order in ({"update": {"todos": []}}, {"goto": "model"}):
+    orders: list[dict[str, Any]] = [{"update": {"todos": []}}, {"goto": "model"}]
+    for order in orders:
         decided = {"decisions": [{"type": "approve"}]}
         told = commanded(
             admin, "written", "input.respond", interrupt_id=asked, response=decided, **order

@@ -498,10 +498,10 @@ def test_what_is_not_supported_is_refused_by_name(client: SyncLangGraphClient) -
     refuse(client, "webhook", webhook="https://example.com")
     refuse(client, "after_seconds", after_seconds=5)
     refuse(client, "durability", durability="exit")
+    thread_id = client.threads.create()["thread_id"]
+    nowhere = "1f0c5a1e-0000-6000-8000-000000000000"
     with pytest.raises(ConflictError, match="checkpoint"):
-        client.runs.create(
-            None, "default", input=ASK, checkpoint_id="1f0c5a1e-0000-6000-8000-000000000000"
-        )
+        client.runs.create(thread_id, "default", input=ASK, checkpoint_id=nowhere)
     refuse(client, "config.run_name", config={"run_name": "x"})
     refuse(client, "config.configurable.model", config={"configurable": {"model": "x"}})
     refuse(client, "input.todos", input={**ASK, "todos": []})
