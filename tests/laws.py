@@ -244,7 +244,6 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "models.scripted.yaml_script",
         "server.app",
         "store.checkpoint_write",
-        "store.sharing",
         "store.transactions",
     ),
     "command": (

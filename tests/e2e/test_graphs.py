@@ -222,8 +222,6 @@ def test_a_thread_without_a_recording_is_debugged(
     "args",
     [
         ("hooks", "guests:plain"),
-        ("journal", "--app", "guests:plain", "told"),
-        ("export", "--app", "guests:plain", "-t", "told"),
         ("journal", "--app", "guests:mixed", "mixed"),
     ],
 )

@@ -58,7 +58,7 @@ BOUNDED: Final = (
         "calls-run-beside-an-output",
         "Calls beside a valid output are refused.",
         ("test_other_calls_run_beside_an_invalid_output_only",),
-        ("_accepting", "for call in calls", "for call in ()"),
+        ("_accepting", "for call in turn.reply.tool_calls", "for call in ()"),
     ),
     mutant(
         "output-tool-is-withheld",

@@ -203,7 +203,7 @@ GUARDED: Final = (
     mutant(
         "scope-reversed",
         "A token does no more than its scope allows.",
-        ("test_scopes",),
+        ("test_callers::test_scopes",),
         ("Caller.allows", "includes(self.scope, wanted)", "True"),
     ),
     mutant(

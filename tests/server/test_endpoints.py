@@ -134,8 +134,6 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
         None,
         200,
     ),
-    ("GET", f"{UI}/traces"): (f"{UI}/traces", None, 200),
-    ("GET", f"{UI}/traces/{{trace_id}}"): (f"{UI}/traces/{{run}}", None, 200),
     ("GET", f"{UI}/gateway"): (f"{UI}/gateway", None, 200),
     ("POST", f"{UI}/gateway/outbox/{{row}}/resend"): (f"{UI}/gateway/outbox/1/resend", {}, 404),
 }

@@ -44,6 +44,8 @@ class Follower:
         try:
             with self._http.stream("GET", "/agents/events", headers=headers) as answer:
                 self._answer = answer
+                if answer.status_code == 503:  # it came back while the server ended
+                    return
                 assert answer.status_code == 200, answer.read()
                 assert answer.headers["content-type"].startswith("text/event-stream")
                 for line in answer.iter_lines():
@@ -60,7 +62,8 @@ class Follower:
                         self.pings += 1
         except (httpx.HTTPError, httpx.StreamError):
             pass
-        self.ended.set()
+        finally:
+            self.ended.set()
 
     def next(self) -> tuple[int, str, Any]:
         return self.events.get(timeout=SECONDS)

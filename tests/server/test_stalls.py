@@ -74,7 +74,7 @@ def inside(own: dict[str, Any], value: Any) -> Iterator[dict[str, Any]]:
 
 
 NAMES = {"agent_id": "filed", "request_id": "t~q", "thread_id": "t", "run_id": str(UUID(int=0))}
-NAMES |= {"name": "knit", "session": "0" * 16}
+NAMES |= {"name": "knit", "session": "0" * 16, "assistant_id": "filed", "cron_id": "c", "row": "1"}
 VALUES: dict[str, Callable[[], Any]] = {
     "text": lambda: "x" * SIZE,
     "spaces": lambda: " " * SIZE,

@@ -343,6 +343,7 @@ class Live(View):
         if self._tokens:
             self._shown = event.content
         self.end_line()
+        self._streamed = ""
         self._several = len(event.tool_calls) > 1
 
     def on_tool_start(self, event: events.ToolStart) -> None:
@@ -381,7 +382,8 @@ class Live(View):
         """Show an answer that was not streamed, such as one from a hook."""
         super().done(event)
         self.end_line()
-        if self.result is not None and self.result.text not in ("", self._shown):
+        told = self._streamed if self._tokens else ""  # after the last reply: a limit's words, say
+        if self.result is not None and self.result.text not in ("", self._shown, told):
             output.write(self.result.text.removesuffix("\n") + "\n")
 
     def error(self, event: events.Failed) -> None:

@@ -52,6 +52,8 @@ LastId = Annotated[
     ),
 ]
 
+Disconnect = Annotated[bool, Query(description="Cancel it when its reader goes away.")]
+
 Select = Annotated[list[shapes.RunField] | None, Query(description="Only these fields.")]
 
 
@@ -267,8 +269,8 @@ async def list_runs(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
     limit: schemas.Limit = 10,
-    offset: Annotated[int, Query(ge=0, le=100_000)] = 0,
-    status: Annotated[str | None, Query(max_length=20)] = None,
+    offset: Annotated[int, Query(ge=0, le=100_000, description="Left out at first.")] = 0,
+    status: Annotated[str | None, Query(max_length=20, description="Only those.")] = None,
     select: Select = None,
 ) -> Any:
     """List the runs of a thread, the latest first."""
@@ -291,7 +293,7 @@ async def join(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
     run_id: RunIdPath,
-    cancel_on_disconnect: bool = False,
+    cancel_on_disconnect: Disconnect = False,
 ) -> Any:
     """Return the values at the end of a run."""
     if cancel_on_disconnect:
@@ -306,7 +308,7 @@ async def join_stream(
     thread_id: schemas.ThreadIdPath,
     run_id: RunIdPath,
     stream_mode: ModeQuery = None,
-    cancel_on_disconnect: bool = False,
+    cancel_on_disconnect: Disconnect = False,
     last: LastId = None,
 ) -> Response:
     """Follow a run, from its beginning or after an event."""
@@ -386,7 +388,9 @@ async def delete(context: Runner, thread_id: schemas.ThreadIdPath, run_id: RunId
 async def join_thread(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
-    stream_mode: Annotated[list[Literal["run_modes"]] | None, Query()] = None,
+    stream_mode: Annotated[
+        list[Literal["run_modes"]] | None, Query(description="Each run by its own modes.")
+    ] = None,
     last: LastId = None,
 ) -> Response:
     """Follow all runs of a thread, without an end."""

@@ -420,7 +420,9 @@ async def state(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
     subgraphs: bool = False,
-    select: Annotated[list[shapes.StateField] | None, Query()] = None,
+    select: Annotated[
+        list[shapes.StateField] | None, Query(description="Only these fields.")
+    ] = None,
 ) -> Any:
     """Return a thread's latest state."""
     return await _state(context, thread_id, None, select)
@@ -432,7 +434,9 @@ async def state_at(
     thread_id: schemas.ThreadIdPath,
     checkpoint_id: CheckpointId,
     subgraphs: bool = False,
-    select: Annotated[list[shapes.StateField] | None, Query()] = None,
+    select: Annotated[
+        list[shapes.StateField] | None, Query(description="Only these fields.")
+    ] = None,
 ) -> Any:
     """Return a thread's state at a step."""
     return await _state(context, thread_id, checkpoint_id, select)
@@ -499,7 +503,9 @@ async def read_history(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
     limit: schemas.Limit = 10,
-    before: Annotated[str | None, Query(max_length=128)] = None,
+    before: Annotated[
+        str | None, Query(max_length=128, description="Only checkpoints before this one.")
+    ] = None,
 ) -> Any:
     """Return a thread's steps, the latest first."""
     return await _history(context, thread_id, HistoryForm(limit=limit, before=before))
@@ -589,7 +595,7 @@ async def put_item(context: Runner, form: ItemForm) -> Response:
 @router.get("/store/items", response_model=dict[str, Any])
 async def get_item(
     context: Reader,
-    key: Annotated[str, Query(min_length=1, max_length=500)],
+    key: Annotated[str, Query(min_length=1, max_length=500, description="Its key.")],
     namespace: Annotated[
         str, Query(max_length=2_000, pattern=_DOTTED, description="Labels with dots between.")
     ],
