@@ -116,9 +116,14 @@ async def show_schemas(context: Reader, assistant_id: AssistantName) -> Any:
     return shapes.graph_schemas(await context.agent(agent_named(context, assistant_id)))
 
 
+Inner = Annotated[
+    bool, Query(description="Sub-agents are threads of their own: it changes nothing.")
+]
+
+
 @router.get("/assistants/{assistant_id}/subgraphs", response_model=dict[str, Any])
 async def show_subgraphs(
-    context: Reader, assistant_id: AssistantName, recurse: bool = False
+    context: Reader, assistant_id: AssistantName, recurse: Inner = False
 ) -> Any:
     """Return no subgraphs: sub-agents are threads of their own."""
     agent_named(context, assistant_id)
@@ -129,8 +134,8 @@ async def show_subgraphs(
 async def show_subgraph(
     context: Reader,
     assistant_id: AssistantName,
-    namespace: Annotated[str, Path(max_length=200)],
-    recurse: bool = False,
+    namespace: Annotated[str, Path(max_length=200, description="It has none.")],
+    recurse: Inner = False,
 ) -> Any:
     """Return no subgraphs: sub-agents are threads of their own."""
     return await show_subgraphs(context, assistant_id)
@@ -328,7 +333,9 @@ async def change_thread(
     context: Runner,
     thread_id: schemas.ThreadIdPath,
     form: ThreadChange,
-    prefer: Annotated[str | None, Header(max_length=100)] = None,
+    prefer: Annotated[
+        str | None, Header(max_length=100, description="return=minimal for none.")
+    ] = None,
 ) -> Any:
     """Merge metadata into that of a thread."""
     info = await context.thread(thread_id)
@@ -419,7 +426,7 @@ CheckpointId = Annotated[str, Path(max_length=128, description="A step of the th
 async def state(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
-    subgraphs: bool = False,
+    subgraphs: Inner = False,
     select: Annotated[
         list[shapes.StateField] | None, Query(description="Only these fields.")
     ] = None,
@@ -433,7 +440,7 @@ async def state_at(
     context: Reader,
     thread_id: schemas.ThreadIdPath,
     checkpoint_id: CheckpointId,
-    subgraphs: bool = False,
+    subgraphs: Inner = False,
     select: Annotated[
         list[shapes.StateField] | None, Query(description="Only these fields.")
     ] = None,
@@ -599,7 +606,9 @@ async def get_item(
     namespace: Annotated[
         str, Query(max_length=2_000, pattern=_DOTTED, description="Labels with dots between.")
     ],
-    refresh_ttl: bool | None = None,
+    refresh_ttl: Annotated[
+        bool | None, Query(description="Whether it lives longer for being read.")
+    ] = None,
 ) -> Any:
     """Return an item."""
     try:
