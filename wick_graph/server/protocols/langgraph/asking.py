@@ -94,7 +94,7 @@ class Command(schemas.Form):
     graph: Unsupported = None
 
 
-class RunForm(schemas.Form):
+class AskForm(schemas.Form):
     """A request for a run."""
 
     assistant_id: Annotated[str, Field(min_length=1, max_length=200)]
@@ -123,7 +123,7 @@ class RunForm(schemas.Form):
     langsmith_tracer: Unsupported = None
 
 
-class BatchForm(RunForm):
+class BatchForm(AskForm):
     """A request for a run among others."""
 
     thread_id: schemas.ThreadIdText | None = None
@@ -260,7 +260,7 @@ _lines: Final[WeakValueDictionary[tuple[str, str], asyncio.Lock]] = WeakValueDic
 
 
 async def start(
-    context: RequestContext, form: RunForm, thread_id: str | None, *, named: bool = True
+    context: RequestContext, form: AskForm, thread_id: str | None, *, named: bool = True
 ) -> DetachedRun:
     """Start a run as its strategy says.
 
@@ -287,7 +287,7 @@ async def start(
 
 async def _begin(
     context: RequestContext,
-    form: RunForm,
+    form: AskForm,
     agent: Agent,
     thread_id: str | None,
     resume: Any,
@@ -322,7 +322,7 @@ async def _begin(
     return run
 
 
-async def _check_head(form: RunForm, agent: Agent, thread_id: str | None) -> None:
+async def _check_head(form: AskForm, agent: Agent, thread_id: str | None) -> None:
     """Refuse to begin at an earlier checkpoint than the thread's last.
 
     Raises:

@@ -19,7 +19,7 @@ from wick_graph.errors import ConfigError, MessageError, NothingWaitsError, Thre
 from wick_graph.server import schemas
 from wick_graph.server.guard import Answerer, Reader, RequestContext
 from wick_graph.server.protocols.langgraph import shapes
-from wick_graph.server.protocols.langgraph.asking import RunForm, start
+from wick_graph.server.protocols.langgraph.asking import AskForm, start
 from wick_graph.server.protocols.langgraph.following import (
     Entry,
     Place,
@@ -388,7 +388,7 @@ async def events(
 # --- Commands.
 
 
-class CommandForm(schemas.Form):
+class OrderForm(schemas.Form):
     """A command of a client."""
 
     id: Annotated[int, schemas.FROM_WHOLE, Field(ge=0, le=2**53 - 1)]
@@ -400,7 +400,7 @@ _CODES: Final[Mapping[int, str]] = {403: "permission_denied", 404: "no_such_run"
 
 
 @router.post("/threads/{thread_id}/commands", response_model=dict[str, Any])
-async def command(context: Answerer, thread_id: schemas.ThreadIdPath, form: CommandForm) -> Any:
+async def command(context: Answerer, thread_id: schemas.ThreadIdPath, form: OrderForm) -> Any:
     """Start a run in a thread, or answer its questions."""
     if form.method == "input.respond":
         await context.thread(thread_id)
@@ -421,13 +421,13 @@ async def command(context: Answerer, thread_id: schemas.ThreadIdPath, form: Comm
     return {"type": "success", "id": form.id, "result": {"run_id": row.run_id}, "meta": meta}
 
 
-def _error(form: CommandForm, code: str, message: str) -> dict[str, Any]:
+def _error(form: OrderForm, code: str, message: str) -> dict[str, Any]:
     return {"type": "error", "id": form.id, "error": code, "message": message}
 
 
-def _form(params: Mapping[str, Any]) -> RunForm:
+def _form(params: Mapping[str, Any]) -> AskForm:
     try:
-        return RunForm.model_validate({key: v for key, v in params.items() if v is not None})
+        return AskForm.model_validate({key: v for key, v in params.items() if v is not None})
     except ValidationError as error:
         found = error.errors()[0]
         where = ".".join(map(str, found["loc"]))

@@ -14,9 +14,9 @@ from wick_graph.server import schemas
 from wick_graph.server.guard import Answerer, Reader, RequestContext, Runner
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.server.protocols.langgraph.asking import (
+    AskForm,
     BatchForm,
     Mode,
-    RunForm,
     modes_of,
     start,
 )
@@ -196,18 +196,18 @@ async def _row(context: RequestContext, thread_id: str, run_id: str) -> StreamRo
     return row
 
 
-async def _create(context: RequestContext, form: RunForm, thread_id: str | None) -> Response:
+async def _create(context: RequestContext, form: AskForm, thread_id: str | None) -> Response:
     run = await start(context, form, thread_id)
     return JSONResponse(shapes.run(run.row), headers=_headers(run.row, "stream"))
 
 
-async def _wait(context: RequestContext, form: RunForm, thread_id: str | None) -> Response:
+async def _wait(context: RequestContext, form: AskForm, thread_id: str | None) -> Response:
     run = await start(context, form, thread_id)
     how = form.on_disconnect or context.options.on_disconnect
     return await result_of(context, run.row, cancel=how == "cancel")
 
 
-async def _stream(context: RequestContext, form: RunForm, thread_id: str | None) -> Response:
+async def _stream(context: RequestContext, form: AskForm, thread_id: str | None) -> Response:
     modes, inner = modes_of(form.stream_mode), form.stream_subgraphs
     run = await start(context, form, thread_id)
     how = form.on_disconnect or context.options.on_disconnect
@@ -215,37 +215,37 @@ async def _stream(context: RequestContext, form: RunForm, thread_id: str | None)
 
 
 @router.post("/threads/{thread_id}/runs", response_model=dict[str, Any])
-async def create(context: Answerer, thread_id: schemas.ThreadIdPath, form: RunForm) -> Any:
+async def create(context: Answerer, thread_id: schemas.ThreadIdPath, form: AskForm) -> Any:
     """Start a run in a thread."""
     return await _create(context, form, thread_id)
 
 
 @router.post("/threads/{thread_id}/runs/wait", response_model=dict[str, Any])
-async def wait(context: Answerer, thread_id: schemas.ThreadIdPath, form: RunForm) -> Any:
+async def wait(context: Answerer, thread_id: schemas.ThreadIdPath, form: AskForm) -> Any:
     """Start a run in a thread, and return the values at its end."""
     return await _wait(context, form, thread_id)
 
 
 @router.post("/threads/{thread_id}/runs/stream", response_class=Response, responses=_SSE)
-async def stream(context: Answerer, thread_id: schemas.ThreadIdPath, form: RunForm) -> Response:
+async def stream(context: Answerer, thread_id: schemas.ThreadIdPath, form: AskForm) -> Response:
     """Start a run in a thread, and follow it."""
     return await _stream(context, form, thread_id)
 
 
 @router.post("/runs", response_model=dict[str, Any])
-async def create_alone(context: Runner, form: RunForm) -> Any:
+async def create_alone(context: Runner, form: AskForm) -> Any:
     """Start a run in a new thread."""
     return await _create(context, form, None)
 
 
 @router.post("/runs/wait", response_model=dict[str, Any])
-async def wait_alone(context: Runner, form: RunForm) -> Any:
+async def wait_alone(context: Runner, form: AskForm) -> Any:
     """Start a run in a new thread, and return the values at its end."""
     return await _wait(context, form, None)
 
 
 @router.post("/runs/stream", response_class=Response, responses=_SSE)
-async def stream_alone(context: Runner, form: RunForm) -> Response:
+async def stream_alone(context: Runner, form: AskForm) -> Response:
     """Start a run in a new thread, and follow it."""
     return await _stream(context, form, None)
 
