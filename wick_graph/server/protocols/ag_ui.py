@@ -19,7 +19,7 @@ from wick_graph.engine.agent import Agent
 from wick_graph.server import schemas
 from wick_graph.server.guard import Answerer, RequestContext
 from wick_graph.server.protocols.langgraph import shapes
-from wick_graph.server.protocols.langgraph.asking import RunForm, Unsupported, start
+from wick_graph.server.protocols.langgraph.asking import AskForm, Unsupported, start
 from wick_graph.server.protocols.langgraph.following import messages_in, waiting
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
@@ -103,7 +103,7 @@ async def _started(context: RequestContext, agent: Agent, form: RunAgentInput) -
         asked["command"] = {"resume": _answers(state, form.resume)}
     else:
         asked |= {"input": {"messages": form.messages}, "if_not_exists": "create"}
-    run = await start(context, RunForm(**asked, multitask_strategy="reject"), form.thread_id)
+    run = await start(context, AskForm(**asked, multitask_strategy="reject"), form.thread_id)
     return run.row
 
 
