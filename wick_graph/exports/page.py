@@ -6,8 +6,8 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final
@@ -124,7 +124,7 @@ class _Digest:
             "at": entry.at_us,
             "took": entry.duration_us,
             "parent": entry.parent,
-            "text": plain(self._hider.value(text_from(replace(entry, duration_us=None), details))),
+            "text": plain(self._hider.value(text_from(entry, details, timed=False))),
         }
         if entry.kind == GAP:
             return self._row(made)
@@ -287,11 +287,13 @@ def _extends(value: Any, old: Any) -> bool:
 
 
 _SPELT: Final = {
-    **{ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028"},
-    **{code: f"\\\\u{code:04x}" for code in TURNING},
+    **{sign: f"\\u{ord(sign):04x}" for sign in "<>&\u2028"},
+    **{chr(code): f"\\\\u{code:04x}" for code in TURNING},
 }
 """Signs that could end a script element or its line, with their JSON escapes. Signs that turn the
 reading direction are shown as escapes."""
+
+_TO_SPELL: Final = re.compile(f"[{''.join(map(re.escape, _SPELT))}]")
 
 
 def as_page(
@@ -310,7 +312,7 @@ def as_page(
     """
     made = digest_of(journal, hider, run, pages)
     data = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
-    data = data.translate(_SPELT)
+    data = _TO_SPELL.sub(lambda found: _SPELT[found[0]], data)
     script, style = _asset("page.js"), _asset("page.css")
     title = html.escape(f"{journal.thread_id}, recorded")
     drawn = "" if picture is None else as_svg(picture, heading=False)

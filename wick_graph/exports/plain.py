@@ -63,7 +63,7 @@ class Hider:
     def value(self, value: Any) -> Any:
         """Return a value without its secrets; one without any stays the same object."""
         made = self._mask.value(value)
-        if made is not value or hides(repr(made)):
+        if made is not value or hides(made if type(made) is str else repr(made)):
             self.hidden += 1
         return made
 
