@@ -185,7 +185,7 @@ def test_another_langgraph_runs_its_own_loop(
 ) -> None:
     monkeypatch.setattr(pinned, "_found", {} if where != "function" else dict(pinned._found))
     if where == "release":
-        monkeypatch.setattr(pinned, "RELEASE", "1.2.23")
+        monkeypatch.setattr(pinned, "RELEASES", frozenset({"1.2.21"}))
         monkeypatch.setitem(pinned._USED, "_loop", ("PregelLoop.gone",))
     elif where == "source":
         monkeypatch.setitem(pinned.SOURCES, "langgraph.pregel._loop", "0" * 16)
