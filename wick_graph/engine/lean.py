@@ -181,6 +181,10 @@ _AROUND: Final = (
 )
 
 
+_READ_STATE: Final[str | None] = getattr(key, "CONFIG_KEY_READ_STATE", None)
+"""Where the state is that an edge would give a task that was sent; LangGraph 1.2.22 has it not."""
+
+
 class LeanTask(PregelExecutableTask):
     """A task. Its runtime gets the execution info when it is run."""
 
@@ -253,6 +257,7 @@ class LeanLoop:
             None, self.checkpoint_pending_writes, task_id, ns, None, step, self.stop
         )
         (given,) = sent or (self._state(node, pad),)
+        behind = partial(LeanLoop._state, self, node, pad) if sent else None
         writes: deque[tuple[str, Any]] = deque()
         rest, said, deep = self._base()
         conf = self.config[CONFIGURABLE]
@@ -279,6 +284,7 @@ class LeanLoop:
                     self.managed,
                     _algo.PregelTaskWrites(path, name, writes, triggers),
                 ),
+                **({_READ_STATE: behind} if _READ_STATE else {}),
                 key.CONFIG_KEY_CHECKPOINTER: self.checkpointer
                 or conf.get(key.CONFIG_KEY_CHECKPOINTER),
                 key.CONFIG_KEY_CHECKPOINT_MAP: {
