@@ -17,7 +17,7 @@ from tests.support.pooler import needs_bouncer, pooled
 from tests.support.postgres import with_schema
 from tests.support.waiting import until
 from wick_graph.errors import StorageError
-from wick_graph.store import SqlSaver, sessions
+from wick_graph.store import SqlSaver, keeper, sessions
 from wick_graph.store import postgres as postgres_schema
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import MIGRATIONS
@@ -110,6 +110,71 @@ def test_a_session_that_nobody_gives_back_is_told(
             with pytest.raises(StorageError, match=r"all 1 sessions .* raise pool: \{size:\}"):
                 late.result()
         assert other.submit(two.threads.list).result() == []
+
+
+def test_sessions_go_to_who_came_first(url: str) -> None:
+    """Who gives one back and wants it again at once would starve the others."""
+    order: list[str] = []
+    with SqlSaver.from_url(url, pool_size=1) as saver:
+        db: Any = saver._core._connection
+        pool = db.pool
+        first = pool.take()
+
+        def take(name: str) -> None:
+            for n in range(3):
+                taken = pool.take()
+                order.append(f"{name}{n}")
+                until(lambda: len(pool._line) == 1 or len(order) > 3, "the other one waits")
+                pool.give(taken)
+
+        threads = [threading.Thread(target=take, args=(name,)) for name in "ab"]
+        for at, one in enumerate(threads):
+            one.start()
+            until(lambda at=at: len(pool._line) == at + 1, "it waits")
+        pool.give(first)
+        for one in threads:
+            one.join()
+    assert order[:4] == ["a0", "b0", "a1", "b1"]
+
+
+def test_one_statement_looks_after_the_leases_of_all_tenants(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    told: list[str] = []
+    with ExitStack() as stack:
+        savers = [
+            stack.enter_context(SqlSaver.from_url(url, tenant=f"t{n}", pool_size=1))
+            for n in range(5)
+        ]
+        before = threading.active_count()
+        with monkeypatch.context() as patch:
+            patch.setattr(keeper, "LOOK_SECONDS", 3600.0)
+            held = [saver.leases.acquire("t") for saver in savers]
+        for lease in held:
+            lease.on_stop = lambda _, lease=lease: told.append(lease.thread)
+        assert threading.active_count() == before + 1  # one keeper
+        first, *others = (saver.leases for saver in savers)
+        run_one = sessions.Postgres._run
+        monkeypatch.setattr(
+            sessions.Postgres,
+            "_run",
+            lambda db, text, values: sent.append(text) or run_one(db, text, values),
+        )
+        first.check_ownership(*others)
+        first.renew(*others)
+        assert [text.split()[0] for text in sent if text != "COMMIT"] == [
+            *("SELECT", "ROLLBACK", "UPDATE")
+        ]
+        with SqlSaver.from_url(url, tenant="t3") as other:
+            other.leases.acquire("t", force=True)
+            (savers[2]).leases.release(held[2])
+        sent.clear()
+        first.renew(*others)
+        assert told == [held[3].thread]
+        assert [lease.lost for lease in held] == [False, False, False, True, False]
+        first.check_ownership(*others)
+        assert told == [held[3].thread]
 
 
 def test_who_waits_gets_the_session_of_one_that_could_not_be_opened(url: str) -> None:

@@ -24,9 +24,13 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Keeper:
-    """Renews the leases of some stores, and stops the runs that have lost theirs."""
+    """Renews the leases of some stores, and stops the runs that have lost theirs.
 
-    def __init__(self) -> None:
+    With `elsewhere`, processes of other machines use the database too.
+    """
+
+    def __init__(self, *, elsewhere: bool) -> None:
+        self._elsewhere = elsewhere
         self._lock = threading.Lock()
         self._stores: list[Leases] = []
         self._wake = threading.Event()
@@ -62,7 +66,18 @@ class Keeper:
                     else:
                         first.check_ownership(*others)
                 except Exception:  # a busy or full database: the next attempt is before the end
-                    continue
+                    self._drop_expired((first, *others))
+
+    def _drop_expired(self, stores: Sequence[Leases]) -> None:
+        """Stop runs whose leases could not be renewed in time: another machine may have them now.
+
+        The store's clock is steady between two transactions. The other processes of a file are of
+        this machine, and see that this one lives.
+        """
+        for store in stores if self._elsewhere else ():
+            for lease in store.held():
+                if store.now() > lease.until:
+                    lease.lose()
 
     def _groups(self, rounds: int) -> list[list[Leases]]:
         """Return the stores that hold leases, together; one with a clock of its own is alone."""
@@ -86,8 +101,8 @@ at_fork(after_in_child=_keepers.clear)  # the leases belong to the parent
 def keeper_for(core: StoreConnection) -> Keeper:
     """Return the keeper of a store: stores of one server and schema share one."""
     if not core.dialect.locks:
-        return Keeper()
-    return _keepers.setdefault(core.dialect.name, Keeper())
+        return Keeper(elsewhere=False)
+    return _keepers.setdefault(core.dialect.name, Keeper(elsewhere=True))
 
 
 def renew_all(core: StoreConnection, held: Sequence[Lease], until: float) -> list[Lease]:
