@@ -120,6 +120,7 @@ class Agents(Mapping[str, Agent]):
                 tenant=self.tenant,
                 keys=file.keys_source,
                 warm_bytes=file.store_warm_bytes,
+                pool_size=file.pool.size,
             )
         return self._saver
 

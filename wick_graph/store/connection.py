@@ -539,6 +539,9 @@ class StoreConnection(Transactions):
             )
             if self._locks and not self.dialect.reads_only:
                 self._note_opening(db)
+        except self._errors as error:
+            db.close()
+            raise self._explained(error) from error
         except BaseException:
             db.close()
             raise
