@@ -57,8 +57,7 @@ class Keeper:
         rounds = 0
         while not wake.wait(LOOK_SECONDS):
             rounds += 1
-            renews = rounds * LOOK_SECONDS >= LEASE_SECONDS / 3
-            rounds = 0 if renews else rounds
+            renews, failed = rounds * LOOK_SECONDS >= LEASE_SECONDS / 3, False
             for first, *others in self._groups(rounds):
                 try:
                     if renews:
@@ -66,7 +65,9 @@ class Keeper:
                     else:
                         first.check_ownership(*others)
                 except Exception:  # a busy or full database: the next attempt is before the end
+                    failed = True
                     self._drop_expired((first, *others))
+            rounds = 0 if renews and not failed else rounds
 
     def _drop_expired(self, stores: Sequence[Leases]) -> None:
         """Stop runs whose leases could not be renewed in time: another machine may have them now.
