@@ -154,14 +154,21 @@ class Mask:
     def text(self, text: str) -> str:
         """Return a text without its secrets; one without any is the same object."""
         if len(text) > _SHORT:
-            return self.regex.sub(lambda found: self._hidden(found[0]), text)
+            return self._masked(text)
         made = self._short.get(text)
         if made is None:
-            made = self.regex.sub(lambda found: self._hidden(found[0]), text)
             if len(self._short) >= _MOST_SHORT:
                 self._short.clear()
-            self._short[text] = made
+            made = self._short[text] = self._masked(text)
         return text if made == text else made
+
+    def _masked(self, text: str) -> str:
+        lowered = text.encode("utf-8", "surrogatepass").lower()
+        if not any(map(lowered.__contains__, _HINTS)):
+            own = self._own
+            if own is None or own.search(text) is None:
+                return text
+        return self.regex.sub(lambda found: self._hidden(found[0]), text)
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """Return data without its secrets; data without any stays the same object."""
