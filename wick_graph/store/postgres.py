@@ -33,7 +33,7 @@ from wick_graph.store.dialect import (
     Synchronous,
     ThreadRow,
 )
-from wick_graph.store.digests import MIGRATIONS, Account, Migration
+from wick_graph.store.digests import MIGRATIONS, QUEUE_INDEXES, Account, Migration
 from wick_graph.store.schema import SCHEMA_VERSION, metadata
 from wick_graph.store.sqlite import APPLICATION_ID
 from wick_graph.store.statements import POSTGRES_NOW, StatementText
@@ -329,6 +329,7 @@ def schema_statements(schema: str) -> Iterator[str]:
     added = ", ".join(f"ADD COLUMN {column}" for column in _OWN["memories"])
     yield f"ALTER TABLE memories {added}, ALTER COLUMN floats SET STORAGE EXTERNAL"
     yield "ALTER TABLE threads SET (fillfactor = 50)"
+    yield from QUEUE_INDEXES
 
 
 def check(db: Postgres, target: Target) -> None:
