@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 from wick_graph.errors import ThreadBusyError
 from wick_graph.events import CANCELLED
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.store.server_rows import QUEUED, StreamRow
 
 TERMINAL: Final = frozenset({"done", "error"})
 """The event that ends a run; each run has exactly one."""
@@ -198,14 +198,14 @@ async def events_after(
 
 async def _has_ended(saver: SqlSaver, row: StreamRow) -> bool:
     now = await saver.streams.run(saver.streams.get, row.thread_id, row.run_id)
-    return now is None or now.status != RUNNING
+    return now is None or not now.goes_on
 
 
 async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] | None:
     """Rebuild the last event of a run if its events are no longer kept; None if it was seen."""
     streams = saver.streams
     now = await streams.run(streams.get, row.thread_id, row.run_id)
-    if now is None or now.status == RUNNING:
+    if now is None or now.goes_on:
         return None
     number, failed = await streams.run(streams.last, row), now.status in ("cancelled", "failed")
     data: dict[str, Any] = {"stopped_because": now.status}

@@ -38,7 +38,7 @@ from wick_graph.events import CANCELLED, Done, Event, Failed
 from wick_graph.service.event_log import EventLog, Wire
 from wick_graph.service.options import LOCAL, Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.store.server_rows import StreamRow
 from wick_graph.tools.arguments import check_foreign
 
 if TYPE_CHECKING:
@@ -555,7 +555,7 @@ class Runs:
     async def _cancel_elsewhere(self, thread_id: str, run_id: str | None) -> None:
         streams = self._saver.streams
         rows = await streams.run(streams.of_thread, thread_id, 1)
-        row = rows[0] if rows and rows[0].status == RUNNING else None
+        row = rows[0] if rows and rows[0].goes_on else None
         if run_id is None and row is None:
             await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server started it
         if row is None or run_id not in (None, row.run_id):
@@ -567,7 +567,7 @@ class Runs:
             )  # it may not have begun yet
             await asyncio.sleep(_LOOK_SECONDS)
             now = await streams.run(streams.get, thread_id, row.run_id)
-            if now is None or now.status != RUNNING:
+            if now is None or not now.goes_on:
                 return
         with contextlib.suppress(ThreadNotFoundError):
             await streams.run(streams.give_up, row, CANCELLED, "cancelled")

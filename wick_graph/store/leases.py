@@ -427,7 +427,7 @@ class Leases:
             return INNOCENT
         row = self._known(thread, tuple(row))
         holder, _, until, tries, _ = row
-        held = _holds(self._core, holder, until)
+        held = is_held(self._core, holder, until)
         if held and not asking.force:
             raise ThreadBusyError(_BUSY.format(thread_id))
         if until != 0:
@@ -509,7 +509,7 @@ class Leases:
     def _holding(self, db: Database, thread_id: str) -> int | None:
         thread = self._core.thread(db, thread_id)
         row = None if thread is None else db.execute(statements.LEASE, (thread.id,)).fetchone()
-        return row[1] if row is not None and _holds(self._core, row[0], row[2]) else None
+        return row[1] if row is not None and is_held(self._core, row[0], row[2]) else None
 
     def together(self, work: Callable[[], T]) -> T:
         """Take or give back a lease, with all that belongs to it, in one commit.
@@ -715,11 +715,11 @@ def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str)
     row = db.execute(statements.LEASE, (thread,)).fetchone()
     if row is None or ((owed := core.owed.get(thread)) is not None and owed.epoch == row[1]):
         return
-    if _holds(core, row[0], row[2]):
+    if is_held(core, row[0], row[2]):
         raise ThreadBusyError(_BUSY.format(thread_id))
 
 
-def _holds(core: StoreConnection, holder: bytes, until: float) -> bool:
+def is_held(core: StoreConnection, holder: bytes, until: float) -> bool:
     """Return whether a lease holds; one that ends later than any can be taken for does not."""
     return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
 

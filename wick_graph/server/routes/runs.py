@@ -124,7 +124,7 @@ async def events(context: Reader, run_id: schemas.RunIdPath, last: LastEventId =
 async def cancel(context: Runner, run_id: schemas.RunIdPath) -> Any:
     """Cancel a run; one that has ended stays as it is."""
     row = await _row(context, run_id)
-    if row.status == RUNNING:
+    if row.goes_on:
         await context.tenant.runs.cancel(row.thread_id, run_id)
     return stream_answer(await _row(context, run_id))
 

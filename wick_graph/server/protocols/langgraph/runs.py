@@ -31,7 +31,7 @@ from wick_graph.server.protocols.langgraph.frames import Frames, error_of
 from wick_graph.server.sse import EventStream, named_frame
 from wick_graph.service.event_log import TERMINAL, Wire
 from wick_graph.service.options import Problem
-from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.store.server_rows import StreamRow
 
 router: Final = APIRouter(prefix="/langgraph", tags=["langgraph"])
 
@@ -338,7 +338,7 @@ async def cancel(
 
 
 async def _cancel(context: RequestContext, row: StreamRow, action: str) -> None:
-    if row.status != RUNNING:
+    if not row.goes_on:
         return
     await context.tenant.runs.cancel(row.thread_id, row.run_id)
     if action == "rollback":
@@ -396,7 +396,7 @@ async def join_thread(
     """Follow all runs of a thread, without an end."""
     await context.thread(thread_id)
     rows = await context.streams.run(context.streams.of_thread, thread_id, 1)
-    ended = rows[0] if rows and rows[0].status != RUNNING else None
+    ended = rows[0] if rows and not rows[0].goes_on else None
     now = await context.streams.run(context.streams.last, ended) if ended else 0
     after = Place.read(last) if last is not None else Place(now)
 
