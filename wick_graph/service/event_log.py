@@ -164,6 +164,24 @@ async def events_after(
 ) -> AsyncIterator[tuple[int, Wire] | None]:
     """Yield a run's events after a number up to the last one; None is a pause.
 
+    Waits until a queued run begins: only then its events have numbers.
+    """
+    begun: StreamRow | None = row
+    while begun is not None and begun.status == QUEUED:
+        yield None
+        await asyncio.sleep(_POLL)
+        begun = await saver.streams.run(saver.streams.get, row.thread_id, row.run_id)
+    if begun is not None:
+        after = after if begun is row else begun.first - 1
+        async for entry in _events(saver, begun, after, event_log):
+            yield entry
+
+
+async def _events(
+    saver: SqlSaver, row: StreamRow, after: int, event_log: EventLog | None
+) -> AsyncIterator[tuple[int, Wire] | None]:
+    """Yield a run's events after a number up to the last one; None is a pause.
+
     Follows a run of this process live, and polls one of another process. If the last event of an
     ended run is no longer kept, it is rebuilt from the run's row.
     """

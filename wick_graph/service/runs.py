@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from langchain_core.messages import HumanMessage
 
@@ -40,8 +40,10 @@ from wick_graph.service.options import LOCAL, Limits, Problem, log, public_messa
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import StreamRow
 from wick_graph.tools.arguments import check_foreign
+from wick_graph.tracing.otel import carried, current_traceparent
 
 if TYPE_CHECKING:
+    from wick_graph.config import LimitsConfig
     from wick_graph.service.service import Service
 
 
@@ -250,6 +252,8 @@ class DetachedRun:
         self.status = "running"
         self.suspended = False
         """Whether the server has suspended the run; it resumes after a restart."""
+        self.draining = False
+        """Whether the run is suspended before its next model call."""
         self.first = asyncio.Event()
         """Set at the run's first event or its end."""
         self.task: asyncio.Task[None] | None = None
@@ -304,9 +308,22 @@ class DetachedRun:
                     self.status, self.result = event.stopped_because, event.result
                     return wire
                 await self.event_log.put(wire)
+                if self.draining and wire["event"] == "on_chat_model_start":
+                    self._suspend()  # all steps before it are stored
         finally:
             await events.aclose()  # type: ignore[attr-defined]  # an async generator
         raise AssertionError("a run ends with an event")
+
+    def rest(self) -> None:
+        """Suspend the run when the calls that are under way have ended."""
+        self.draining = True
+        if not self.first.is_set():  # nothing is under way
+            self._suspend()
+
+    def _suspend(self) -> None:
+        if not self.suspended and self.task is not None:
+            self.suspended = True
+            self.task.cancel()
 
     async def _leave(self) -> None:
         """Let any server recover the run."""
@@ -320,6 +337,24 @@ class DetachedRun:
 
     def _last(self, error: str) -> dict[str, Any]:
         return self.row.tell("error", {"error": error, "stopped_because": self.status})
+
+
+def row_of(run: DetachedRun | StreamRow) -> StreamRow:
+    """Return the row of a run, wherever it goes on."""
+    return run.row if isinstance(run, DetachedRun) else run
+
+
+class Queue(Protocol):
+    """Where the runs go that workers execute."""
+
+    limits: Callable[[], LimitsConfig]
+    """Returns the limits of tenants."""
+
+    def waiting(self, tenant: str) -> int:
+        """Return how many runs of a tenant may wait."""
+
+    async def place(self, tenant: str) -> None:
+        """Give waiting runs of a tenant to the workers; never raises."""
 
 
 async def wait_for_start(run: DetachedRun, seconds: float = 0.5) -> None:
@@ -373,7 +408,9 @@ class Runs:
         limits: Limits,
         metrics: Metrics,
         tell: Callable[..., None],
+        queue: Queue | None = None,
     ) -> None:
+        self._queue = queue
         self._tenant, self._saver, self._limits = tenant, saver, limits
         self._metrics = metrics
         self._tell = tell
@@ -400,6 +437,11 @@ class Runs:
             del self._beginning[thread_id]
             mine.set()
 
+    @property
+    def is_external(self) -> bool:
+        """Whether workers execute the runs."""
+        return self._queue is not None
+
     async def start(
         self,
         agent: Agent,
@@ -408,8 +450,9 @@ class Runs:
         key: str | None = None,
         *,
         named: bool = True,
+        waits: bool = False,
     ) -> DetachedRun | StreamRow:
-        """Start a run; return the row of an earlier one with the same key.
+        """Start a run; return the row of an earlier one with the same key, or of a queued run.
 
         Args:
             agent: The agent to run.
@@ -417,13 +460,45 @@ class Runs:
             thread_id: The thread to run in.
             key: The caller's idempotency key.
             named: Whether the caller named the thread.
+            waits: Whether to wait for other runs of the thread; this needs workers.
 
         Raises:
             ThreadBusyError: The thread has a running run.
             Problem: The key was used for another request, or there are too many runs or threads.
         """
+        if self._queue is not None:
+            return await self._admit(self._queue, request, thread_id, key, named, waits)
+        if waits:
+            raise Problem(400, "on_busy: queue needs workers; see workers: in agents.yaml")
         async with self._alone(thread_id):
             return await self._start(agent, request, thread_id, key, named)
+
+    async def _admit(
+        self,
+        queue: Queue,
+        request: RunRequest,
+        thread_id: str,
+        key: str | None,
+        named: bool,
+        waits: bool,
+    ) -> StreamRow:
+        """Record a run for the workers; its row is the truth, and the queue may lose its job."""
+        streams, data = self._saver.streams, request.to_dict()
+        where = thread_id if named else None
+        hashed = None if key is None else _hash(self._tenant, key)
+        if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
+            return row_of(self._known(row, data, where))
+        if await streams.run(streams.waiting) >= queue.waiting(self._tenant):
+            raise Problem(429, "the tenant has too many waiting runs", headers={"Retry-After": "1"})
+        run_id, most = str(uuid.uuid4()), self._limits.threads_per_tenant
+        more = {"named": named, "waits": waits, "traceparent": current_traceparent()}
+        row = await streams.run(streams.admit, thread_id, run_id, data, hashed, most, **more)
+        if row is None:
+            raise Problem(429, "the tenant has too many threads; delete some")
+        if row.run_id != run_id:
+            return row_of(self._known(row, data, where))
+        await queue.place(self._tenant)
+        return row
 
     async def _start(
         self, agent: Agent, request: RunRequest, thread_id: str, key: str | None, named: bool
@@ -479,8 +554,12 @@ class Runs:
         """
         streams = self._saver.streams
         async with self._alone(row.thread_id):
-            if row.thread_id in self.live or not await streams.run(streams.claim, row):
+            claimed = None
+            if row.thread_id not in self.live:
+                claimed = await streams.run(streams.claim, row)
+            if claimed is None:
                 return None
+            row = claimed
             try:
                 return await self._continue(await ready(row.asked["agent"]), row)
             except (StorageError, ThreadBusyError, ThreadNotFoundError):
@@ -499,10 +578,13 @@ class Runs:
         if began:
             again = replace(request, kind="resume", messages=[], answer=_NOTHING, force=False)
         last = await streams.run(streams.last, row)
+        if row.external and last < row.first and row.first > 1:
+            await streams.run(streams.trim, row.thread_id, self._limits.events_kept_of_runs)
         event_log = EventLog(self._saver, row, last + 1)
         run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)
         log.info("run %s continues", row.run_id)
-        return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
+        with carried(row.traceparent):  # its task keeps the span
+            return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
 
     def _holder(self, thread_id: str) -> Any:
         found = self.holders.get(thread_id)
@@ -572,8 +654,10 @@ class Runs:
         with contextlib.suppress(ThreadNotFoundError):
             await streams.run(streams.give_up, row, CANCELLED, "cancelled")
 
-    async def suspend(self, seconds: float, stop_now: asyncio.Event) -> None:
-        """Give live runs some seconds to end, then suspend the others."""
+    async def suspend(self, seconds: float, stop_now: asyncio.Event, *, soon: bool = False) -> None:
+        """Give live runs some seconds to end, or `soon` their calls, then suspend the others."""
+        for run in [*self.live.values()] if soon else ():
+            run.rest()
         if tasks := [run.task for run in self.live.values() if run.task is not None]:
             ended = asyncio.ensure_future(asyncio.wait(tasks))
             waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(stop_now.wait())]

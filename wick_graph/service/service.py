@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from wick_graph.errors import (
 from wick_graph.loading import Agents
 from wick_graph.service.event_log import EventBus
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
-from wick_graph.service.runs import Histogram, Metrics, Runs
+from wick_graph.service.runs import Histogram, Metrics, Queue, Runs
 from wick_graph.service.tenants import TenantAgents, config_for, shared_by
 from wick_graph.store import SqlSaver
 from wick_graph.tools.toolsets import ToolStore
@@ -120,7 +120,12 @@ class Tenant:
         )
         self.saver: SqlSaver = self.agents.store
         self.runs = Runs(
-            name, self.saver, service.options.limits, service.metrics_of(name), self.bus.tell
+            name,
+            self.saver,
+            service.options.limits,
+            service.metrics_of(name),
+            self.bus.tell,
+            service.queue,
         )
         self.recovering = asyncio.Lock()
         self.users = 0
@@ -132,11 +137,13 @@ class Tenant:
         runs, agents = self.runs, self.agents
         return not (self.users or runs.live or runs.holders or agents.changed or agents.busy)
 
-    async def recover(self) -> None:
-        """Recover the runs of dead servers, except those of agents unknown here."""
+    async def recover(self, runs: Collection[str] | None = None) -> None:
+        """Recover the runs of dead servers, or those of them; not those of agents unknown here."""
         streams = self.saver.streams
         async with self.recovering:
             for row in await streams.run(streams.running):
+                if runs is not None and row.run_id not in runs:
+                    continue
                 if row.asked["agent"] not in self.agents:
                     continue  # a server that knows the agent recovers it
                 try:
@@ -164,7 +171,10 @@ class Service:
         tracer: RequestTracer | None = None,
         given: Mapping[str, Agent] | None = None,
         tools: ToolStore | None = None,
+        queue: Queue | None = None,
     ) -> None:
+        self.queue = queue
+        """Where runs go that workers execute; without one, this process executes them."""
         self.tools = tools
         """Tools that the program gives to the agents of all tenants."""
         self.options = options or ServerOptions()
@@ -197,6 +207,12 @@ class Service:
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self._metrics: dict[str, Metrics] = {LOCAL: Metrics()}
         """By tenant; those of `local` are of the whole server."""
+        if queue is not None:
+            queue.limits = lambda: self.file.limits
+        self.gives_back = False
+        """Whether runs go on elsewhere once their calls have ended, when this process stops."""
+        self.recovers = queue is None
+        """Whether this process looks for runs of dead ones; otherwise workers do."""
         self.watchdog = Watchdog()
         self.draining = False
         """Whether new runs are refused."""
@@ -298,11 +314,13 @@ class Service:
 
     async def recover(self) -> None:
         """Recover the runs of dead servers, of every tenant."""
-        streams = self.local.saver.streams
-        for name in await streams.run(streams.tenants):
+        streams, found = self.local.saver.streams, dict[str, set[str]]()
+        for name, run_id in await streams.run(streams.orphans):
+            found.setdefault(name, set()).add(run_id)
+        for name, runs in found.items():
             try:
                 async with self.using(name) as tenant:
-                    await tenant.recover()
+                    await tenant.recover(runs)
             except Exception as error:  # recover the other tenants all the same
                 log.error("cannot recover the runs of the tenant %s: %s", name, error)
 
@@ -319,8 +337,10 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
-        await self.recover()
-        jobs = [self._keep_recovering(), self._keep_sweeping(), self.watchdog.watch()]
+        jobs = [self._keep_sweeping(), self.watchdog.watch()]
+        if self.recovers:
+            await self.recover()
+            jobs.append(self._keep_recovering())
         if self.options.reload and self._path is not None:
             jobs.append(self._keep_reading(self._path))
         tasks = [asyncio.create_task(job) for job in jobs]
@@ -346,7 +366,8 @@ class Service:
         for tenant in [*self._tenants.values()]:
             with contextlib.suppress(StorageError):  # then a kill while draining counts as a crash
                 await tenant.saver.leases.anote_shutdown()
-        left = [tenant.runs.suspend(seconds, self.stop_now) for tenant in self._tenants.values()]
+        soon, tenants = self.gives_back, [*self._tenants.values()]
+        left = [tenant.runs.suspend(seconds, self.stop_now, soon=soon) for tenant in tenants]
         await asyncio.gather(*left)
         for tenant in self._tenants.values():
             tenant.bus.close()

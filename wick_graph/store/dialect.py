@@ -12,6 +12,7 @@ from sqlalchemy.sql import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from wick_graph.errors import StorageError
+from wick_graph.store.schema import SCHEMA_VERSION
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -189,6 +190,15 @@ class Dialect(ABC):
     def problems(self, db: Database) -> list[str]:
         """Return what the database finds wrong with its pages; none if it checks them itself."""
         return []
+
+    def migrate(self) -> int:
+        """Bring the tables up to the newest schema, as opening does by default; return its number.
+
+        Raises:
+            StorageError: As in `open`, or the tables are in use; nothing was changed.
+        """
+        self.open(self.now).close()
+        return SCHEMA_VERSION
 
     def exists(self) -> bool:
         """Return whether a store was ever made here; make nothing.

@@ -19,7 +19,7 @@ from wick_graph.store import cleanup, statements
 from wick_graph.store.cleanup import Event
 from wick_graph.store.connection import StoreConnection, is_at_work, owner
 from wick_graph.store.digests import changing_run
-from wick_graph.store.leases import check_free, is_held
+from wick_graph.store.leases import check_free, is_held, lease_seconds
 from wick_graph.store.row_format import Context, bytes_text, pack_id, text_bytes, unpack_id
 from wick_graph.store.schema import LANE_BITS, PLACES, leases, streams, threads, tokens
 from wick_graph.store.statements import Now, checked, compiled
@@ -246,17 +246,9 @@ class ServerRuns:
         """The name of this process and store; no other has it."""
         return f"{bytes_text(owner())}#{id(self._core):x}"
 
-    def tenants(self) -> list[str]:
-        """Return the tenants of the database that have unfinished runs."""
-        going_on = streams.c.status == RUNNING
-        return self._tenants(threads.join(streams, streams.c.thread == threads.c.id), going_on)
-
     def tenants_to_sweep(self) -> list[str]:
         """Return the tenants of the database that have expired threads."""
-        return self._tenants(threads, threads.c.expires_at <= Now())
-
-    def _tenants(self, source: Any, condition: Any) -> list[str]:
-        query = select(threads.c.tenant).select_from(source).where(condition).distinct()
+        query = select(threads.c.tenant).where(threads.c.expires_at <= Now()).distinct()
         with self._core.reading() as db:
             found = db.execute(*compiled(query)).fetchall()
         return sorted(bytes_text(name) for (name,) in found if name != b"\xff")
@@ -382,13 +374,8 @@ class ServerRuns:
     ) -> StreamRow | None:
         """Record a run that a worker is to execute; it is `queued`.
 
-        Args:
-            thread_id, run_id, asked, key, most_threads, named: As in `begin`.
-            waits: Whether the run waits for earlier ones of its thread, in the order of arrival.
-            traceparent: The span that asks for the run.
-
-        Returns:
-            As `begin`.
+        With `waits`, it waits for earlier runs of its thread, in the order of arrival.
+        `traceparent` is the span that asks for it; the rest is as in `begin`.
 
         Raises:
             ThreadBusyError: Another run goes on in the thread, and this one does not wait.
@@ -641,7 +628,8 @@ class ServerRuns:
         now, lease = self._core.now(), db.execute(statements.HOLDER, (thread,)).fetchone()
         has_expired = lease is not None and row.since < lease[1] < now
         server = text_bytes(row.server.rpartition("#")[0])
-        if has_expired or not is_at_work(server, now - row.since):
+        at_work = is_at_work(server, now - row.since, lease_seconds(self._core))
+        if has_expired or not at_work:
             return
         raise ThreadBusyError(f"thread {row.thread_id} is busy: a run of another server goes on")
 

@@ -198,20 +198,20 @@ async def _row(context: RequestContext, thread_id: str, run_id: str) -> StreamRo
 
 async def _create(context: RequestContext, form: AskForm, thread_id: str | None) -> Response:
     run = await start(context, form, thread_id)
-    return JSONResponse(shapes.run(run.row), headers=_headers(run.row, "stream"))
+    return JSONResponse(shapes.run(run), headers=_headers(run, "stream"))
 
 
 async def _wait(context: RequestContext, form: AskForm, thread_id: str | None) -> Response:
     run = await start(context, form, thread_id)
     how = form.on_disconnect or context.options.on_disconnect
-    return await result_of(context, run.row, cancel=how == "cancel")
+    return await result_of(context, run, cancel=how == "cancel")
 
 
 async def _stream(context: RequestContext, form: AskForm, thread_id: str | None) -> Response:
     modes, inner = modes_of(form.stream_mode), form.stream_subgraphs
     run = await start(context, form, thread_id)
     how = form.on_disconnect or context.options.on_disconnect
-    return await stream_of(context, run.row, modes, None, inner=inner, cancel=how == "cancel")
+    return await stream_of(context, run, modes, None, inner=inner, cancel=how == "cancel")
 
 
 @router.post("/threads/{thread_id}/runs", response_model=dict[str, Any])
@@ -260,7 +260,7 @@ async def batch(
         if form.thread_id is None:
             context.require("run")
         run = await start(context, form, form.thread_id)
-        made.append(shapes.run(run.row))
+        made.append(shapes.run(run))
     return made
 
 
