@@ -659,7 +659,7 @@ class ServerRuns:
         with changing_run(db, thread, run):
             db.execute(statements.END_RUN, (status, self._core.now(), thread, run))
         if row.external:  # the next one of the thread may begin
-            db.execute(statements.NEXT_RUN, (thread, thread))
+            db.execute(statements.NEXT_RUN, (0.0, thread, thread))
 
     def _by_key(self, db: Any, key: bytes) -> StreamRow | None:
         row = db.execute(statements.RUN_OF_KEY, (self._core.tenant, key)).fetchone()

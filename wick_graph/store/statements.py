@@ -816,10 +816,10 @@ def _next() -> Any:
     first = select(func.min(own.c.rid)).where(own.c.thread == _b("t"), own.c.ended.is_(None))
     mine = (streams.c.thread == _b("t2"), streams.c.rid == first.scalar_subquery())
     queued = (streams.c.tenant.is_not(None), streams.c.placed.is_(None))
-    return update(streams).values(placed=0.0).where(*mine, *queued)
+    return update(streams).values(placed=_b("p")).where(*mine, *queued)
 
 
-NEXT_RUN: Final = Prepared(_next, *("t2", "t"))
+NEXT_RUN: Final = Prepared(_next, *("p", "t2", "t"))
 """Let the oldest unfinished run of a thread begin, if it is queued."""
 
 STATE: Final = Prepared(
