@@ -245,7 +245,7 @@ def _too_much(what: str, wait: float) -> Problem:
 # --- The guard before every route: token, host, origin, limits.
 
 
-OPEN: Final = frozenset({"/health"})
+OPEN: Final = frozenset({"/health", "/livez", "/readyz"})
 """Paths that need no token; the page's files need none either."""
 
 PAGE: Final = "/ui"
@@ -647,7 +647,10 @@ class RequestContext:
         Raises:
             Problem: There is no such agent, or it cannot be built.
         """
-        return await self.tenant.agents.ready(agent_id or self.tenant.agents.default_id)
+        named = agent_id or self.tenant.agents.default_id
+        if named not in self.tenant.agents:  # it may have been added at another server just now
+            await self.tenant.refresh(now=True)
+        return await self.tenant.agents.ready(named)
 
     async def with_context(
         self, agent: Agent, request: RunRequest, thread_id: str | None

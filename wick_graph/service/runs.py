@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from langchain_core.messages import HumanMessage
@@ -35,7 +36,7 @@ from wick_graph.errors import (
     WickError,
 )
 from wick_graph.events import CANCELLED, Done, Event, Failed
-from wick_graph.service.event_log import EventLog, Wire
+from wick_graph.service.event_log import EventLog, Wire, set_in
 from wick_graph.service.options import LOCAL, Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import RUNNING, StreamRow
@@ -443,7 +444,9 @@ class Runs:
             )
         run_id = str(uuid.uuid4())
         most = self._limits.threads_per_tenant
-        row = await streams.run(streams.begin, thread_id, run_id, data, hashed, most, named=named)
+        row = await streams.run_and_tell(
+            thread_id, streams.begin, thread_id, run_id, data, hashed, most, named=named
+        )
         if row is None:
             raise Problem(429, "the tenant has too many threads; delete some")
         if row.run_id != run_id:
@@ -488,7 +491,7 @@ class Runs:
             except (WickError, Problem) as error:
                 log.error("run %s cannot continue: %s", row.run_id, error)
                 why = error.error if isinstance(error, Problem) else public_message(error)
-                await streams.run(streams.give_up, row, why)
+                await streams.run_and_tell(row.thread_id, streams.give_up, row, why)
                 return None
 
     async def _continue(self, agent: Agent, row: StreamRow) -> DetachedRun:
@@ -517,7 +520,8 @@ class Runs:
 
         async def work() -> None:
             began = time.monotonic()
-            await run.drive(events)
+            with self._saver.notices.listening(self._cancelled(thread_id), self._check_soon()):
+                await run.drive(events)
             self._metrics.ran(run.status, time.monotonic() - began)
 
         def ended(task: asyncio.Task[None]) -> None:  # also for a task that never started
@@ -532,6 +536,26 @@ class Runs:
         run.task.add_done_callback(ended)
         return run
 
+    def _cancelled(self, thread_id: str) -> str:
+        return self._saver.streams.topic(thread_id, "cancel")
+
+    def _check_soon(self) -> Callable[[], None]:
+        """Return what looks, called in any thread, whether the runs here still own their threads.
+
+        A notice may be forged, so it is only a reason to look.
+        """
+        loop, run = asyncio.get_running_loop(), self._saver.streams.run
+
+        async def check() -> None:
+            with contextlib.suppress(WickError):  # the next look is within a second
+                await run(self._saver.leases.check_ownership)
+
+        def soon() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                asyncio.run_coroutine_threadsafe(check(), loop)
+
+        return soon
+
     def _is_live(self, row: StreamRow) -> bool:
         run = self.live.get(row.thread_id)
         return run is not None and run.row.run_id == row.run_id
@@ -543,7 +567,7 @@ class Runs:
     async def cancel(self, thread_id: str, run_id: str | None = None) -> None:
         """Cancel the run of a thread, or only the given one, and wait for its end.
 
-        If another process has the run, it notices within a second.
+        If another process has the run, a notice tells it; without one, it looks each second.
         """
         run = self.live.get(thread_id)
         if run is None or run.task is None:
@@ -560,17 +584,22 @@ class Runs:
             await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server started it
         if row is None or run_id not in (None, row.run_id):
             return
-        until, cancelled = time.monotonic() + _AWAY_SECONDS, False
-        while time.monotonic() < until:
-            cancelled = cancelled or await cancel(
-                self._saver, thread_id, ASYNC_BRIDGE
-            )  # it may not have begun yet
-            await asyncio.sleep(_LOOK_SECONDS)
-            now = await streams.run(streams.get, thread_id, row.run_id)
-            if now is None or now.status != RUNNING:
-                return
+        until, cancelled, news = time.monotonic() + _AWAY_SECONDS, False, asyncio.Event()
+        told = partial(set_in, asyncio.get_running_loop(), news)
+        with self._saver.notices.listening(streams.topic(thread_id), told):
+            while time.monotonic() < until:
+                news.clear()
+                if not cancelled and await cancel(self._saver, thread_id, ASYNC_BRIDGE):
+                    cancelled = True  # before, it may not have begun yet
+                    self._saver.notices.tell(self._cancelled(thread_id))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await news.wait()
+                now = await streams.run(streams.get, thread_id, row.run_id)
+                if now is None or now.status != RUNNING:
+                    return
         with contextlib.suppress(ThreadNotFoundError):
-            await streams.run(streams.give_up, row, CANCELLED, "cancelled")
+            await streams.run_and_tell(thread_id, streams.give_up, row, CANCELLED, "cancelled")
 
     async def suspend(self, seconds: float, stop_now: asyncio.Event) -> None:
         """Give live runs some seconds to end, then suspend the others."""

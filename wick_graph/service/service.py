@@ -23,10 +23,13 @@ from wick_graph.errors import (
 )
 from wick_graph.loading import Agents
 from wick_graph.service.event_log import EventBus
+from wick_graph.service.folders import config_for
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
 from wick_graph.service.runs import Histogram, Metrics, Runs
-from wick_graph.service.tenants import TenantAgents, config_for, shared_by
+from wick_graph.service.tenants import CHANGES, TenantAgents, shared_by
 from wick_graph.store import SqlSaver
+from wick_graph.store.notices import Notices, topic
+from wick_graph.store.saver import dialect_of
 from wick_graph.tools.toolsets import ToolStore
 from wick_graph.tracing import NULL_RECORDER, recording
 from wick_graph.tracing.otel import RequestTracer
@@ -95,6 +98,15 @@ _TENANTS: Final = 64
 _READ: Final = 0.5
 """Seconds between two checks of the configuration file for changes."""
 
+_REFRESH: Final = (2.0, 15.0)
+"""Seconds after which a request looks for changes at other servers; with notices, the second."""
+
+_CHECKED: Final = 1.0
+"""Seconds for which a check of the database is good."""
+
+_ANSWERS: Final = 3.0
+"""Seconds for the database to answer a check."""
+
 _LOOK: Final = 10.0
 """Seconds between two searches for runs of dead servers."""
 
@@ -119,9 +131,13 @@ class Tenant:
             protect=service.bind_backends,
         )
         self.saver: SqlSaver = self.agents.store
+        self.saver.notices = service.notices
         self.runs = Runs(
             name, self.saver, service.options.limits, service.metrics_of(name), self.bus.tell
         )
+        self.agents.take_over(self.saver.mailbox.fact(CHANGES))
+        self._due = time.monotonic() + _REFRESH[1]
+        self._notices = contextlib.ExitStack()
         self.recovering = asyncio.Lock()
         self.users = 0
         """Requests and jobs that use the tenant now."""
@@ -132,10 +148,34 @@ class Tenant:
         runs, agents = self.runs, self.agents
         return not (self.users or runs.live or runs.holders or agents.changed or agents.busy)
 
+    def listen(self) -> None:
+        """Take over at once what the tenant changes at other servers."""
+        loop = asyncio.get_running_loop()
+
+        def soon() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                asyncio.run_coroutine_threadsafe(self.refresh(now=True), loop)
+
+        listening = self.saver.notices.listening(topic(CHANGES, self.name), soon)
+        self._notices.enter_context(listening)
+
+    async def refresh(self, *, now: bool = False) -> None:
+        """Take over what the tenant has changed at other servers, if it is time, or `now`."""
+        if not (now or time.monotonic() >= self._due):
+            return
+        self._due = time.monotonic() + _REFRESH[self.saver.notices.works]
+        try:
+            box = self.saver.mailbox
+            kept = await box.run(box.fact, CHANGES)
+            await asyncio.to_thread(self.agents.take_over, kept)
+        except StorageError as error:  # whoever uses the store gets it too
+            log.error("the agents of the tenant %s are not refreshed: %s", self.name, error)
+
     async def recover(self) -> None:
         """Recover the runs of dead servers, except those of agents unknown here."""
         streams = self.saver.streams
         async with self.recovering:
+            await self.refresh(now=True)
             for row in await streams.run(streams.running):
                 if row.asked["agent"] not in self.agents:
                     continue  # a server that knows the agent recovers it
@@ -148,6 +188,7 @@ class Tenant:
 
     def close(self) -> None:
         """Stop the tenant's containers; close its files and its store."""
+        self._notices.close()
         self.agents.close()
 
 
@@ -204,7 +245,11 @@ class Service:
         """Set to stop waiting for running steps."""
         self.when_ready: Callable[[], None] = lambda: None
         """Called once requests are answered."""
+        self._check: tuple[float, asyncio.Future[None]] | None = None
+        """When the database was checked last, and the result."""
         self._opening = asyncio.Lock()
+        self.notices = Notices(dialect_of(file.store_url))
+        """Hints to other servers and workers of the database, and theirs."""
         self.local = self._tenants[LOCAL] = Tenant(LOCAL, self)
         self.local.agents.build_all()
 
@@ -233,11 +278,13 @@ class Service:
             async with self._opening:
                 if name not in self._tenants:
                     self._tenants[name] = await asyncio.to_thread(Tenant, name, self)
+                    self._tenants[name].listen()
         tenant = self._tenants[name]
         self._tenants.move_to_end(name)
         tenant.users += 1
         try:
             await self._close_idle()
+            await tenant.refresh()
             yield tenant
         finally:
             tenant.users -= 1
@@ -274,6 +321,24 @@ class Service:
     def open_tenants(self) -> int:
         """Count the tenants with an open store."""
         return len(self._tenants)
+
+    async def unready(self) -> str | None:
+        """Return why no requests can be served now; None if they can. All callers share a check."""
+        if self.draining:
+            return "the server is stopping"
+        known, now = self._check, time.monotonic()
+        if known is None or (known[1].done() and now >= known[0] + _CHECKED):
+            work = self.local.saver.streams.run(self.local.saver.check)
+            known = self._check = now, asyncio.ensure_future(work)
+        try:
+            async with asyncio.timeout(_ANSWERS):
+                await asyncio.shield(known[1])
+        except TimeoutError:
+            return "the database does not answer"
+        except StorageError as error:  # its text names the database
+            log.error("the server is not ready: %s", error)
+            return "the database cannot be used"
+        return None
 
     def check_open(self) -> None:
         """Check that the server is not stopping.
@@ -319,6 +384,8 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
+        self.notices.start()
+        self.local.listen()
         await self.recover()
         jobs = [self._keep_recovering(), self._keep_sweeping(), self.watchdog.watch()]
         if self.options.reload and self._path is not None:
@@ -337,6 +404,7 @@ class Service:
 
     def close(self) -> None:
         """Close the stores and files of a service that does not run."""
+        self.notices.close()
         for tenant in self._tenants.values():
             tenant.close()
 

@@ -20,6 +20,7 @@ from wick_graph.store.cleanup import Event
 from wick_graph.store.connection import StoreConnection, is_at_work, owner
 from wick_graph.store.digests import changing_run
 from wick_graph.store.leases import check_free
+from wick_graph.store.notices import topic
 from wick_graph.store.row_format import Context, bytes_text, pack_id, text_bytes, unpack_id
 from wick_graph.store.schema import LANE_BITS, PLACES, streams, threads, tokens
 from wick_graph.store.statements import Now, checked, compiled
@@ -459,6 +460,35 @@ class ServerRuns:
             high = PLACES if row is None else cleanup.last_number(db, thread, row.first)
             seals = self._core.seals(thread, text_bytes(thread_id))
             return cleanup.events_after(db, thread, after, high, seals)
+
+    def look(self, row: StreamRow, after: int) -> tuple[list[tuple[int, Event]], bool]:
+        """Return some pages of a run's events after a number, and whether the run goes on.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            StorageError: A page is damaged.
+        """
+        key = text_bytes(row.thread_id)
+        with self._core.reading(row.thread_id) as db:
+            thread = self._thread(db, row.thread_id)
+            state = (self._core.tenant, key, pack_id(row.run_id))
+            found = db.execute(statements.STATE, state).fetchone()
+            high = cleanup.last_number(db, thread, row.first)
+            seals = self._core.seals(thread, key)
+            events = cleanup.events_after(db, thread, after, high, seals)
+        return events, found is not None and found[1] == RUNNING
+
+    async def run_and_tell(
+        self, thread_id: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call one of these methods as `run` does, then tell all processes of the thread."""
+        made = await self.run(work, *args, **kwargs)
+        self._core.notices.tell(self.topic(thread_id))
+        return made
+
+    def topic(self, thread_id: str, kind: str = "thread") -> str:
+        """Return the topic of notices about a thread."""
+        return topic(kind, self._core.tenant, text_bytes(thread_id))
 
     # --- Inside a transaction.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import PlainTextResponse
 
 from wick_graph.errors import MessageError, StorageError, ThreadNotFoundError
@@ -27,6 +27,23 @@ health_router: Final = APIRouter()
 @health_router.get("/health", response_model=schemas.HealthAnswer, tags=["server"])
 async def health() -> Any:
     """Report that the server is up; needs no token."""
+    return {"status": "ok"}
+
+
+@health_router.get("/livez", response_model=schemas.HealthAnswer, tags=["server"])
+async def alive() -> Any:
+    """Report that the process answers, whatever its database does; needs no token."""
+    return {"status": "ok"}
+
+
+@health_router.get("/readyz", response_model=schemas.HealthAnswer, tags=["server"])
+async def ready(request: Request) -> Any:
+    """Report that requests can be served now; needs no token.
+
+    The answer is 503 while the database is away or has an older schema, and while the server stops.
+    """
+    if (why := await request.app.state.service.unready()) is not None:
+        raise Problem(503, why, headers={"Retry-After": "1"})
     return {"status": "ok"}
 
 
