@@ -678,9 +678,16 @@ class RequestContext:
         return replace(request, context=made)
 
     async def begin(
-        self, request: RunRequest, thread_id: str | None, key: str | None = None
+        self,
+        request: RunRequest,
+        thread_id: str | None,
+        key: str | None = None,
+        *,
+        waits: bool = False,
     ) -> DetachedRun | StreamRow:
         """Start a run for the caller, in a new thread unless the caller names one.
+
+        With `waits`, it waits for earlier runs of the thread.
 
         Raises:
             Problem: The server accepts no more runs.
@@ -690,7 +697,7 @@ class RequestContext:
         agent, where = await self.agent(request.agent_id), thread_id or new_thread_id()
         request = await self.with_context(agent, request, thread_id)
         named = thread_id is not None
-        run = await self.tenant.runs.start(agent, request, where, key, named=named)
+        run = await self.tenant.runs.start(agent, request, where, key, named=named, waits=waits)
         if isinstance(run, DetachedRun):
             await wait_for_start(run)
         return run

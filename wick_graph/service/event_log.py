@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from wick_graph.errors import ThreadBusyError
 from wick_graph.events import CANCELLED
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import StreamRow
+from wick_graph.store.server_rows import BEHIND, StreamRow
 
 TERMINAL: Final = frozenset({"done", "error"})
 """The event that ends a run; each run has exactly one."""
@@ -226,6 +226,8 @@ class FollowedRun:
         """
         if self.failure is not None:
             raise self.failure
+        if after >= BEHIND > self._last:
+            return None  # the run has begun meanwhile
         if after >= self._last:
             return []
         if not self._tail or self._tail[0][0] > after + 1:
@@ -328,9 +330,9 @@ async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] 
     """Rebuild the last event of a run if its events are no longer kept; None if it was seen."""
     streams = saver.streams
     now = await streams.run(streams.get, row.thread_id, row.run_id)
-    if now is None or now.ended is None:
+    if now is None or now.goes_on:
         return None
-    number, failed = await streams.run(streams.last, row), now.status in ("cancelled", "failed")
+    number, failed = await streams.run(streams.last, now), now.status in ("cancelled", "failed")
     data: dict[str, Any] = {"stopped_because": now.status}
     if failed:
         gone = f"the run has ended: {now.status}; its events are no longer kept"
@@ -340,7 +342,7 @@ async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] 
         data |= {"stop_reason": now.status, "total_duration_ms": round(spent)}
         data |= {"trace_id": row.run_id, "thread_id": row.thread_id}
     event = row.tell("error" if failed else "done", data)
-    return (number, event) if number > after else None
+    return (number, event) if number > after or after >= BEHIND else None
 
 
 def _joins(last: Wire, event: Wire) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import math
+import re
 import time
 import uuid
 from collections import Counter
@@ -20,7 +21,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from langchain_core.messages import HumanMessage
 
@@ -39,10 +40,13 @@ from wick_graph.events import CANCELLED, Done, Event, Failed
 from wick_graph.service.event_log import EventLog, Wire, set_in
 from wick_graph.service.options import LOCAL, Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.store.notices import topic
+from wick_graph.store.server_rows import QUEUED, RUNNING, StreamRow
 from wick_graph.tools.arguments import check_foreign
+from wick_graph.tracing.otel import carried, current_traceparent
 
 if TYPE_CHECKING:
+    from wick_graph.config import LimitsConfig
     from wick_graph.service.service import Service
 
 
@@ -101,6 +105,8 @@ class Metrics:
         """By why they stopped."""
         self.events = 0
         """Events sent to readers."""
+        self.counts: Counter[str] = Counter(take_overs=0, leases_lost=0)
+        """Runs taken over from a dead process, and runs lost to another one."""
         self._took = Histogram("wick_run_seconds", BUCKETS)
 
     def answered(self, method: str, status: int) -> None:
@@ -114,6 +120,12 @@ class Metrics:
         self.events += 1
         if self._whole is not None:
             self._whole.sent()
+
+    def count(self, what: str) -> None:
+        """Count one of `counts`."""
+        self.counts[what] += 1
+        if self._whole is not None:
+            self._whole.count(what)
 
     def ran(self, status: str, seconds: float) -> None:
         """Count an ended run."""
@@ -132,6 +144,8 @@ class Metrics:
             yield f'wick_runs_total{{stopped_because="{why}"}} {count}'
         yield "# TYPE wick_events_sent_total counter"
         yield f"wick_events_sent_total {self.events}"
+        for what, count in self.counts.items():
+            yield from (f"# TYPE wick_{what}_total counter", f"wick_{what}_total {count}")
         yield from self._took.lines()
 
 
@@ -143,6 +157,46 @@ def metrics_text(service: Service, tenant: str) -> str:
         now += ["# TYPE wick_tenants_open gauge", f"wick_tenants_open {service.open_tenants()}"]
         now += service.watchdog.lines()
     return "\n".join([*metrics.lines(), *now, ""])
+
+
+PLACED: Final = topic("queue")
+"""The topic of notices about new jobs."""
+
+WORKERS: Final = "workers/"
+"""How the keys of facts begin with what live workers say of themselves."""
+
+NOTED_SECONDS: Final = 60.0
+"""Seconds after which a worker that says nothing is no longer counted."""
+
+
+async def queue_text(service: Service, tenant: str) -> str:
+    """Return the metrics of the runs of workers, from the database; `local` gets all tenants'."""
+    saver, found = service.local.saver, dict[str, list[str]]()
+    now = saver.clock()
+
+    def add(name: str, value: float, owner: str | None = None) -> None:
+        where = "" if owner is None else f'{{tenant="{re.sub(_QUOTED, "_", owner)}"}}'
+        found.setdefault(f"wick_{name}", []).append(f"wick_{name}{where} {value:g}")
+
+    oldest = 0.0
+    for name, status, count, since in await saver.streams.run(saver.streams.unfinished):
+        if tenant in (LOCAL, name):
+            add("slots_used" if status == RUNNING else f"{status}_runs", count, name)
+            if status == QUEUED:
+                oldest = max(oldest, now - since)
+                add("queued_oldest_seconds", max(0.0, now - since), name)
+    add("queue_oldest_seconds", oldest)
+    if tenant == LOCAL:
+        notes = await saver.mailbox.run(saver.mailbox.facts, WORKERS)
+        alive = [one for one in notes.values() if one["at"] > now - NOTED_SECONDS]
+        add("workers", len(alive))
+        for what in ("slots", "take_overs", "leases_lost"):
+            add(f"workers_{what}", sum(one[what] for one in alive))
+    lines = ((f"# TYPE {kind} gauge", *values) for kind, values in sorted(found.items()))
+    return "".join(f"{line}\n" for group in lines for line in group)
+
+
+_QUOTED: Final = r'["\\\n]'
 
 
 # --- One detached run: its request, and its way to the last event.
@@ -251,6 +305,8 @@ class DetachedRun:
         self.status = "running"
         self.suspended = False
         """Whether the server has suspended the run; it resumes after a restart."""
+        self.draining = False
+        """Whether the run is suspended before its next model call."""
         self.first = asyncio.Event()
         """Set at the run's first event or its end."""
         self.task: asyncio.Task[None] | None = None
@@ -305,9 +361,22 @@ class DetachedRun:
                     self.status, self.result = event.stopped_because, event.result
                     return wire
                 await self.event_log.put(wire)
+                if self.draining and wire["event"] == "on_chat_model_start":
+                    self._suspend()  # all steps before it are stored
         finally:
             await events.aclose()  # type: ignore[attr-defined]  # an async generator
         raise AssertionError("a run ends with an event")
+
+    def rest(self) -> None:
+        """Suspend the run when the calls that are under way have ended."""
+        self.draining = True
+        if not self.first.is_set():  # nothing is under way
+            self._suspend()
+
+    def _suspend(self) -> None:
+        if not self.suspended and self.task is not None:
+            self.suspended = True
+            self.task.cancel()
 
     async def _leave(self) -> None:
         """Let any server recover the run."""
@@ -321,6 +390,26 @@ class DetachedRun:
 
     def _last(self, error: str) -> dict[str, Any]:
         return self.row.tell("error", {"error": error, "stopped_because": self.status})
+
+
+def row_of(run: DetachedRun | StreamRow) -> StreamRow:
+    """Return the row of a run, wherever it goes on."""
+    return run.row if isinstance(run, DetachedRun) else run
+
+
+class Queue(Protocol):
+    """Where the runs go that workers execute."""
+
+    limits: Callable[[], LimitsConfig]
+    """Returns the limits of tenants."""
+    tell: Callable[[], object]
+    """Wakes the workers."""
+
+    def waiting(self, tenant: str) -> int:
+        """Return how many runs of a tenant may wait."""
+
+    async def place(self, tenant: str) -> None:
+        """Give waiting runs of a tenant to the workers; never raises."""
 
 
 async def wait_for_start(run: DetachedRun, seconds: float = 0.5) -> None:
@@ -374,7 +463,9 @@ class Runs:
         limits: Limits,
         metrics: Metrics,
         tell: Callable[..., None],
+        queue: Queue | None = None,
     ) -> None:
+        self._queue = queue
         self._tenant, self._saver, self._limits = tenant, saver, limits
         self._metrics = metrics
         self._tell = tell
@@ -401,6 +492,11 @@ class Runs:
             del self._beginning[thread_id]
             mine.set()
 
+    @property
+    def is_external(self) -> bool:
+        """Whether workers execute the runs."""
+        return self._queue is not None
+
     async def start(
         self,
         agent: Agent,
@@ -409,8 +505,9 @@ class Runs:
         key: str | None = None,
         *,
         named: bool = True,
+        waits: bool = False,
     ) -> DetachedRun | StreamRow:
-        """Start a run; return the row of an earlier one with the same key.
+        """Start a run; return the row of an earlier one with the same key, or of a queued run.
 
         Args:
             agent: The agent to run.
@@ -418,13 +515,45 @@ class Runs:
             thread_id: The thread to run in.
             key: The caller's idempotency key.
             named: Whether the caller named the thread.
+            waits: Whether to wait for other runs of the thread; this needs workers.
 
         Raises:
             ThreadBusyError: The thread has a running run.
             Problem: The key was used for another request, or there are too many runs or threads.
         """
+        if self._queue is not None:
+            return await self._admit(self._queue, request, thread_id, key, named, waits)
+        if waits:
+            raise Problem(400, "on_busy: queue needs workers; see workers: in agents.yaml")
         async with self._alone(thread_id):
             return await self._start(agent, request, thread_id, key, named)
+
+    async def _admit(
+        self,
+        queue: Queue,
+        request: RunRequest,
+        thread_id: str,
+        key: str | None,
+        named: bool,
+        waits: bool,
+    ) -> StreamRow:
+        """Record a run for the workers; its row is the truth, and the queue may lose its job."""
+        streams, data = self._saver.streams, request.to_dict()
+        where = thread_id if named else None
+        hashed = None if key is None else _hash(self._tenant, key)
+        if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
+            return row_of(self._known(row, data, where))
+        if await streams.run(streams.waiting) >= queue.waiting(self._tenant):
+            raise Problem(429, "the tenant has too many waiting runs", headers={"Retry-After": "1"})
+        run_id, most = str(uuid.uuid4()), self._limits.threads_per_tenant
+        more = {"named": named, "waits": waits, "traceparent": current_traceparent()}
+        row = await streams.run(streams.admit, thread_id, run_id, data, hashed, most, **more)
+        if row is None:
+            raise Problem(429, "the tenant has too many threads; delete some")
+        if row.run_id != run_id:
+            return row_of(self._known(row, data, where))
+        await queue.place(self._tenant)
+        return row
 
     async def _start(
         self, agent: Agent, request: RunRequest, thread_id: str, key: str | None, named: bool
@@ -482,8 +611,14 @@ class Runs:
         """
         streams = self._saver.streams
         async with self._alone(row.thread_id):
-            if row.thread_id in self.live or not await streams.run(streams.claim, row):
+            claimed = None
+            if row.thread_id not in self.live:
+                claimed = await streams.run_and_tell(row.thread_id, streams.claim, row)
+            if claimed is None:
                 return None
+            if row.server not in ("", streams.server):
+                self._metrics.count("take_overs")
+            row = claimed
             try:
                 return await self._continue(await ready(row.asked["agent"]), row)
             except (StorageError, ThreadBusyError, ThreadNotFoundError):
@@ -502,10 +637,13 @@ class Runs:
         if began:
             again = replace(request, kind="resume", messages=[], answer=_NOTHING, force=False)
         last = await streams.run(streams.last, row)
+        if row.external and last < row.first and row.first > 1:
+            await streams.run(streams.trim, row.thread_id, self._limits.events_kept_of_runs)
         event_log = EventLog(self._saver, row, last + 1)
         run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)
         log.info("run %s continues", row.run_id)
-        return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
+        with carried(row.traceparent):  # its task keeps the span
+            return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
 
     def _holder(self, thread_id: str) -> Any:
         found = self.holders.get(thread_id)
@@ -522,6 +660,9 @@ class Runs:
             began = time.monotonic()
             with self._saver.notices.listening(self._cancelled(thread_id), self._check_soon()):
                 await run.drive(events)
+            busy = run.recovered and isinstance(run.failure, ThreadBusyError)
+            if busy or run.event_log.overtaken:
+                self._metrics.count("leases_lost")
             self._metrics.ran(run.status, time.monotonic() - began)
 
         def ended(task: asyncio.Task[None]) -> None:  # also for a task that never started
@@ -579,7 +720,7 @@ class Runs:
     async def _cancel_elsewhere(self, thread_id: str, run_id: str | None) -> None:
         streams = self._saver.streams
         rows = await streams.run(streams.of_thread, thread_id, 1)
-        row = rows[0] if rows and rows[0].status == RUNNING else None
+        row = rows[0] if rows and rows[0].goes_on else None
         if run_id is None and row is None:
             await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server started it
         if row is None or run_id not in (None, row.run_id):
@@ -596,13 +737,15 @@ class Runs:
                     async with asyncio.timeout(_LOOK_SECONDS):
                         await news.wait()
                 now = await streams.run(streams.get, thread_id, row.run_id)
-                if now is None or now.status != RUNNING:
+                if now is None or not now.goes_on:
                     return
         with contextlib.suppress(ThreadNotFoundError):
             await streams.run_and_tell(thread_id, streams.give_up, row, CANCELLED, "cancelled")
 
-    async def suspend(self, seconds: float, stop_now: asyncio.Event) -> None:
-        """Give live runs some seconds to end, then suspend the others."""
+    async def suspend(self, seconds: float, stop_now: asyncio.Event, *, soon: bool = False) -> None:
+        """Give live runs some seconds to end, or `soon` their calls, then suspend the others."""
+        for run in [*self.live.values()] if soon else ():
+            run.rest()
         if tasks := [run.task for run in self.live.values() if run.task is not None]:
             ended = asyncio.ensure_future(asyncio.wait(tasks))
             waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(stop_now.wait())]

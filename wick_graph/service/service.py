@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,15 @@ from wick_graph.loading import Agents
 from wick_graph.service.event_log import EventBus
 from wick_graph.service.folders import config_for
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
-from wick_graph.service.runs import Histogram, Metrics, Runs
+from wick_graph.service.runs import (
+    NOTED_SECONDS,
+    PLACED,
+    WORKERS,
+    Histogram,
+    Metrics,
+    Queue,
+    Runs,
+)
 from wick_graph.service.tenants import CHANGES, TenantAgents, shared_by
 from wick_graph.store import SqlSaver
 from wick_graph.store.notices import Notices, topic
@@ -133,7 +142,12 @@ class Tenant:
         self.saver: SqlSaver = self.agents.store
         self.saver.notices = service.notices
         self.runs = Runs(
-            name, self.saver, service.options.limits, service.metrics_of(name), self.bus.tell
+            name,
+            self.saver,
+            service.options.limits,
+            service.metrics_of(name),
+            self.bus.tell,
+            service.queue,
         )
         self.agents.take_over(self.saver.mailbox.fact(CHANGES))
         self._due = time.monotonic() + _REFRESH[1]
@@ -171,12 +185,14 @@ class Tenant:
         except StorageError as error:  # whoever uses the store gets it too
             log.error("the agents of the tenant %s are not refreshed: %s", self.name, error)
 
-    async def recover(self) -> None:
-        """Recover the runs of dead servers, except those of agents unknown here."""
+    async def recover(self, runs: Collection[str] | None = None) -> None:
+        """Recover the runs of dead servers, or those of them; not those of agents unknown here."""
         streams = self.saver.streams
         async with self.recovering:
             await self.refresh(now=True)
             for row in await streams.run(streams.running):
+                if runs is not None and row.run_id not in runs:
+                    continue
                 if row.asked["agent"] not in self.agents:
                     continue  # a server that knows the agent recovers it
                 try:
@@ -205,7 +221,10 @@ class Service:
         tracer: RequestTracer | None = None,
         given: Mapping[str, Agent] | None = None,
         tools: ToolStore | None = None,
+        queue: Queue | None = None,
     ) -> None:
+        self.queue = queue
+        """Where runs go that workers execute; without one, this process executes them."""
         self.tools = tools
         """Tools that the program gives to the agents of all tenants."""
         self.options = options or ServerOptions()
@@ -238,6 +257,14 @@ class Service:
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self._metrics: dict[str, Metrics] = {LOCAL: Metrics()}
         """By tenant; those of `local` are of the whole server."""
+        if queue is not None:
+            queue.limits = lambda: self.file.limits
+        self.gives_back = False
+        """Whether runs go on elsewhere once their calls have ended, when this process stops."""
+        self.slots = 0
+        """The runs that this process executes at a time, as a worker; 0 for a server."""
+        self.recovers = queue is None
+        """Whether this process looks for runs of dead ones; otherwise workers do."""
         self.watchdog = Watchdog()
         self.draining = False
         """Whether new runs are refused."""
@@ -250,6 +277,8 @@ class Service:
         self._opening = asyncio.Lock()
         self.notices = Notices(dialect_of(file.store_url))
         """Hints to other servers and workers of the database, and theirs."""
+        if queue is not None:
+            queue.tell = partial(self.notices.tell, PLACED)
         self.local = self._tenants[LOCAL] = Tenant(LOCAL, self)
         self.local.agents.build_all()
 
@@ -363,11 +392,13 @@ class Service:
 
     async def recover(self) -> None:
         """Recover the runs of dead servers, of every tenant."""
-        streams = self.local.saver.streams
-        for name in await streams.run(streams.tenants):
+        streams, found = self.local.saver.streams, dict[str, set[str]]()
+        for name, run_id in await streams.run(streams.orphans):
+            found.setdefault(name, set()).add(run_id)
+        for name, runs in found.items():
             try:
                 async with self.using(name) as tenant:
-                    await tenant.recover()
+                    await tenant.recover(runs)
             except Exception as error:  # recover the other tenants all the same
                 log.error("cannot recover the runs of the tenant %s: %s", name, error)
 
@@ -386,8 +417,12 @@ class Service:
     async def _running(self) -> AsyncIterator[None]:
         self.notices.start()
         self.local.listen()
-        await self.recover()
-        jobs = [self._keep_recovering(), self._keep_sweeping(), self.watchdog.watch()]
+        jobs = [self._keep_sweeping(), self.watchdog.watch()]
+        if self.recovers:
+            await self.recover()
+            jobs.append(self._keep_recovering())
+        if self.slots:
+            jobs.append(self._keep_noting())
         if self.options.reload and self._path is not None:
             jobs.append(self._keep_reading(self._path))
         tasks = [asyncio.create_task(job) for job in jobs]
@@ -414,7 +449,8 @@ class Service:
         for tenant in [*self._tenants.values()]:
             with contextlib.suppress(StorageError):  # then a kill while draining counts as a crash
                 await tenant.saver.leases.anote_shutdown()
-        left = [tenant.runs.suspend(seconds, self.stop_now) for tenant in self._tenants.values()]
+        soon, tenants = self.gives_back, [*self._tenants.values()]
+        left = [tenant.runs.suspend(seconds, self.stop_now, soon=soon) for tenant in tenants]
         await asyncio.gather(*left)
         for tenant in self._tenants.values():
             tenant.bus.close()
@@ -426,6 +462,20 @@ class Service:
                 await self.recover()
             except Exception as error:  # the next search may succeed
                 log.error("cannot search for runs to recover: %s", error)
+
+    async def _keep_noting(self) -> None:
+        """Say in the database what this worker does, for the metrics of servers."""
+        saver = self.local.saver
+        box, key = saver.mailbox, WORKERS + saver.streams.server
+        try:
+            while True:
+                note = {"at": saver.clock(), "slots": self.slots, **self._metrics[LOCAL].counts}
+                with contextlib.suppress(StorageError):
+                    await box.run(box.put_fact, key, note)
+                await asyncio.sleep(NOTED_SECONDS / 4)
+        finally:
+            with contextlib.suppress(StorageError):
+                await box.run(box.drop_fact, key)
 
     async def _keep_sweeping(self) -> None:
         while True:

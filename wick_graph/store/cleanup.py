@@ -247,7 +247,10 @@ def add_page(db: Any, thread: int, rid: int, sealed: bytes) -> None:
 
 def trim_events(db: Any, thread: int, keep: int) -> None:
     """Delete the events of all but the last `keep` runs of a thread."""
-    begins = select(streams.c.first).where(streams.c.thread == thread)
+    begins = select(streams.c.first).where(
+        streams.c.thread == thread,
+        streams.c.first < 1 << 31,  # not those of queued runs
+    )
     oldest = begins.order_by(streams.c.first.desc()).limit(1).offset(keep - 1)
     row = db.execute(*compiled(oldest)).fetchone()
     if row is not None:

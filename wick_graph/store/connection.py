@@ -63,12 +63,12 @@ def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
     return elsewhere if found is None else found
 
 
-def is_at_work(holder: bytes, seconds: float) -> bool:
+def is_at_work(holder: bytes, seconds: float, lease: float = LEASE_SECONDS) -> bool:
     """Return whether a process still does what it began some seconds ago.
 
     A process of another machine counts as alive for as long as a lease holds.
     """
-    return is_alive(holder, elsewhere=0 <= seconds < LEASE_SECONDS)
+    return is_alive(holder, elsewhere=0 <= seconds < lease)
 
 
 # --- Two clocks: the wall clock, which people set, and a steady one, which only runs.
@@ -298,6 +298,8 @@ class StoreConnection(Transactions):
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)
         self.ttl_rules = TtlRules(ttl)
+        self.lease_seconds: float | None = None
+        """How long a lease holds, if it is not the default; the same in all processes."""
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = AllowedBranches()
@@ -542,6 +544,9 @@ class StoreConnection(Transactions):
             )
             if self._locks and not self.dialect.reads_only:
                 self._note_opening(db)
+        except self._errors as error:
+            db.close()
+            raise self._explained(error) from error
         except BaseException:
             db.close()
             raise

@@ -407,7 +407,7 @@ class Leases:
             suspicion.charges,
             mark=suspicion.mark if alone else None,
             place=asking.place,
-            until=core.now() + LEASE_SECONDS,
+            until=core.now() + lease_seconds(core),
             clock=core.now,
         )
         tries = ~suspicion.charges if alone else suspicion.charges
@@ -427,7 +427,7 @@ class Leases:
             return INNOCENT
         row = self._known(thread, tuple(row))
         holder, _, until, tries, _ = row
-        held = _holds(self._core, holder, until)
+        held = is_held(self._core, holder, until)
         if held and not asking.force:
             raise ThreadBusyError(_BUSY.format(thread_id))
         if until != 0:
@@ -456,7 +456,7 @@ class Leases:
         return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
 
     def _judged(self, db: Database, thread: int, row: tuple[Any, ...]) -> Suspicion:
-        now, since = self._core.now(), row[2] - LEASE_SECONDS
+        now, since = self._core.now(), row[2] - lease_seconds(self._core)
         # A process of another machine cannot be checked: it counts as dead.
         survived = is_alive(row[0], elsewhere=False) or self._core.dialect.began(db) > since
         return judge(db, thread, row, now=now, survived=survived)
@@ -509,7 +509,7 @@ class Leases:
     def _holding(self, db: Database, thread_id: str) -> int | None:
         thread = self._core.thread(db, thread_id)
         row = None if thread is None else db.execute(statements.LEASE, (thread.id,)).fetchone()
-        return row[1] if row is not None and _holds(self._core, row[0], row[2]) else None
+        return row[1] if row is not None and is_held(self._core, row[0], row[2]) else None
 
     def together(self, work: Callable[[], T]) -> T:
         """Take or give back a lease, with all that belongs to it, in one commit.
@@ -612,7 +612,7 @@ class Leases:
         if not held:
             return
         lost: list[Lease] = []
-        until = self._core.now() + LEASE_SECONDS
+        until = self._core.now() + lease_seconds(self._core)
         with self._core.writing(alone=True) as db:
             for lease in held:
                 if db.execute(statements.RENEW_LEASE, (until, lease.thread, lease.epoch)).rowcount:
@@ -661,13 +661,25 @@ class Leases:
             rounds += 1
             try:
                 self.settle()
-                if rounds * LOOK_SECONDS >= LEASE_SECONDS / 3:
+                if rounds * LOOK_SECONDS >= lease_seconds(self._core) / 3:
                     rounds = 0
                     self.renew()
                 else:
                     self.check_ownership()
             except Exception:  # a busy or full database: the next attempt is before the lease's end
-                continue
+                self._drop_expired()
+
+    def _drop_expired(self) -> None:
+        """Stop runs whose leases could not be renewed in time: another machine may have them now.
+
+        The store's clock is steady between two transactions. In a file, all is on this machine,
+        and the others see that this process lives.
+        """
+        if self._core.dialect.locks:
+            with self._lock:
+                held = [lease for lease in self._held if self._core.now() > lease.until]
+            for lease in held:
+                lease.lose()
 
     def close(self) -> None:
         """End the keeper and give back what is owed; held leases expire by themselves."""
@@ -715,11 +727,16 @@ def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str)
     row = db.execute(statements.LEASE, (thread,)).fetchone()
     if row is None or ((owed := core.owed.get(thread)) is not None and owed.epoch == row[1]):
         return
-    if _holds(core, row[0], row[2]):
+    if is_held(core, row[0], row[2]):
         raise ThreadBusyError(_BUSY.format(thread_id))
 
 
-def _holds(core: StoreConnection, holder: bytes, until: float) -> bool:
+def lease_seconds(core: StoreConnection) -> float:
+    """Return for how long a lease holds unless it is renewed."""
+    return core.lease_seconds or LEASE_SECONDS
+
+
+def is_held(core: StoreConnection, holder: bytes, until: float) -> bool:
     """Return whether a lease holds; one that ends later than any can be taken for does not."""
     return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
 

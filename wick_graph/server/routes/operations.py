@@ -54,6 +54,8 @@ async def numbers(context: Admin) -> PlainTextResponse:
     The tenant `local`, which runs the server, gets those of the whole server.
     """
     said = runs.metrics_text(context.service, context.caller.tenant)
+    if context.service.queue is not None:
+        said += await runs.queue_text(context.service, context.caller.tenant)
     return PlainTextResponse(said, media_type=runs.MEDIA_TYPE)
 
 

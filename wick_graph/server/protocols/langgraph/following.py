@@ -22,7 +22,7 @@ from wick_graph.errors import ThreadNotFoundError
 from wick_graph.server.guard import RequestContext
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
-from wick_graph.store.server_rows import StreamRow
+from wick_graph.store.server_rows import QUEUED, StreamRow
 
 STEP_BITS: Final = 22
 """Bits of a step's number in a place that is one number; a thread has fewer steps."""
@@ -205,7 +205,7 @@ async def runs_after(
         rows = await streams.run(streams.of_thread, thread_id, _FEW)
         current = next((row.first for row in rows if row.first <= after + 1), 0)
         for row in reversed(rows):
-            if row.first > first and row.first >= current:
+            if row.status != QUEUED and row.first > first and row.first >= current:
                 first = row.first
                 yield row
         yield None
