@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import math
-import re
 import time
 import uuid
-from collections import Counter
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
-    Iterator,
     Mapping,
-    Sequence,
 )
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,165 +33,16 @@ from wick_graph.errors import (
 )
 from wick_graph.events import CANCELLED, Done, Event, Failed
 from wick_graph.service.event_log import EventLog, Wire, set_in
-from wick_graph.service.options import LOCAL, Limits, Problem, log, public_message
+from wick_graph.service.metrics import Metrics
+from wick_graph.service.options import Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
 from wick_graph.store.notices import topic
-from wick_graph.store.server_rows import QUEUED, RUNNING, StreamRow
+from wick_graph.store.server_rows import StreamRow
 from wick_graph.tools.arguments import check_foreign
 from wick_graph.tracing.otel import carried, current_traceparent
 
 if TYPE_CHECKING:
     from wick_graph.config import LimitsConfig
-    from wick_graph.service.service import Service
-
-
-# --- Metrics of the server, in Prometheus' text format.
-
-
-MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Upper bounds of the run durations, in seconds."""
-
-
-class Histogram:
-    """A histogram of durations.
-
-    Args:
-        name: The metric's name; it ends in `_seconds`.
-        bounds: Upper bounds of the buckets, in seconds.
-    """
-
-    def __init__(self, name: str, bounds: Sequence[float]) -> None:
-        self._name, self._bounds = name, bounds
-        self._counts: Counter[float] = Counter()
-        self._total = 0.0
-
-    def note(self, seconds: float) -> None:
-        """Count a duration."""
-        self._total += seconds
-        self._counts[next((bound for bound in self._bounds if seconds <= bound), math.inf)] += 1
-
-    def lines(self) -> Iterator[str]:
-        """Yield the metric lines."""
-        yield f"# TYPE {self._name} histogram"
-        below = 0
-        for bound in self._bounds:
-            below += self._counts[bound]
-            yield f'{self._name}_bucket{{le="{bound}"}} {below}'
-        count = self._counts.total()
-        yield f'{self._name}_bucket{{le="+Inf"}} {count}'
-        yield f"{self._name}_sum {self._total:.6f}"
-        yield f"{self._name}_count {count}"
-
-
-class Metrics:
-    """What has happened since the server started.
-
-    Args:
-        whole: The metrics of the whole server, which count everything too.
-    """
-
-    def __init__(self, whole: Metrics | None = None) -> None:
-        self._whole = whole
-        self.requests: Counter[tuple[str, int]] = Counter()
-        """By method and status."""
-        self.runs: Counter[str] = Counter()
-        """By why they stopped."""
-        self.events = 0
-        """Events sent to readers."""
-        self.counts: Counter[str] = Counter(take_overs=0, leases_lost=0)
-        """Runs taken over from a dead process, and runs lost to another one."""
-        self._took = Histogram("wick_run_seconds", BUCKETS)
-
-    def answered(self, method: str, status: int) -> None:
-        """Count a request."""
-        self.requests[method, status] += 1
-        if self._whole is not None:
-            self._whole.answered(method, status)
-
-    def sent(self) -> None:
-        """Count an event sent to a reader."""
-        self.events += 1
-        if self._whole is not None:
-            self._whole.sent()
-
-    def count(self, what: str) -> None:
-        """Count one of `counts`."""
-        self.counts[what] += 1
-        if self._whole is not None:
-            self._whole.count(what)
-
-    def ran(self, status: str, seconds: float) -> None:
-        """Count an ended run."""
-        if self._whole is not None:
-            self._whole.ran(status, seconds)
-        self.runs[status] += 1
-        self._took.note(seconds)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the metric lines."""
-        yield "# TYPE wick_requests_total counter"
-        for (method, status), count in sorted(self.requests.items()):
-            yield f'wick_requests_total{{method="{method}",status="{status}"}} {count}'
-        yield "# TYPE wick_runs_total counter"
-        for why, count in sorted(self.runs.items()):
-            yield f'wick_runs_total{{stopped_because="{why}"}} {count}'
-        yield "# TYPE wick_events_sent_total counter"
-        yield f"wick_events_sent_total {self.events}"
-        for what, count in self.counts.items():
-            yield from (f"# TYPE wick_{what}_total counter", f"wick_{what}_total {count}")
-        yield from self._took.lines()
-
-
-def metrics_text(service: Service, tenant: str) -> str:
-    """Return a tenant's metrics; for the tenant `local`, those of the whole server."""
-    metrics, mine = service.metrics_of(tenant), None if tenant == LOCAL else tenant
-    now = ["# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs(mine)}"]
-    if mine is None:
-        now += ["# TYPE wick_tenants_open gauge", f"wick_tenants_open {service.open_tenants()}"]
-        now += service.watchdog.lines()
-    return "\n".join([*metrics.lines(), *now, ""])
-
-
-PLACED: Final = topic("queue")
-"""The topic of notices about new jobs."""
-
-WORKERS: Final = "workers/"
-"""How the keys of facts begin with what live workers say of themselves."""
-
-NOTED_SECONDS: Final = 60.0
-"""Seconds after which a worker that says nothing is no longer counted."""
-
-
-async def queue_text(service: Service, tenant: str) -> str:
-    """Return the metrics of the runs of workers, from the database; `local` gets all tenants'."""
-    saver, found = service.local.saver, dict[str, list[str]]()
-    now = saver.clock()
-
-    def add(name: str, value: float, owner: str | None = None) -> None:
-        where = "" if owner is None else f'{{tenant="{re.sub(_QUOTED, "_", owner)}"}}'
-        found.setdefault(f"wick_{name}", []).append(f"wick_{name}{where} {value:g}")
-
-    oldest = 0.0
-    for name, status, count, since in await saver.streams.run(saver.streams.unfinished):
-        if tenant in (LOCAL, name):
-            add("slots_used" if status == RUNNING else f"{status}_runs", count, name)
-            if status == QUEUED:
-                oldest = max(oldest, now - since)
-                add("queued_oldest_seconds", max(0.0, now - since), name)
-    add("queue_oldest_seconds", oldest)
-    if tenant == LOCAL:
-        notes = await saver.mailbox.run(saver.mailbox.facts, WORKERS)
-        alive = [one for one in notes.values() if one["at"] > now - NOTED_SECONDS]
-        add("workers", len(alive))
-        for what in ("slots", "take_overs", "leases_lost"):
-            add(f"workers_{what}", sum(one[what] for one in alive))
-    lines = ((f"# TYPE {kind} gauge", *values) for kind, values in sorted(found.items()))
-    return "".join(f"{line}\n" for group in lines for line in group)
-
-
-_QUOTED: Final = r'["\\\n]'
 
 
 # --- One detached run: its request, and its way to the last event.
@@ -447,10 +293,21 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
 # --- The runs of a tenant: start, find, cancel, recover after a crash.
 
 
+PLACED: Final = topic("queue")
+"""The topic of notices about new jobs."""
+
 _AWAY_SECONDS: Final = 5.0
 """Seconds for another server to end its run before its row is ended here."""
 
 _LOOK_SECONDS: Final = 0.1
+
+_LATEST: Final = 20
+"""Latest runs of a thread among which one says where the files of its agent are."""
+
+_ELSEWHERE: Final = (
+    "the files of this thread are on another machine; give its backend a workdir on a mount that "
+    "all machines share, and say shared: true"
+)
 
 
 class Runs:
@@ -474,6 +331,8 @@ class Runs:
         """By thread; each has at most one."""
         self.holders: dict[str, Callable[[], Any]] = {}
         """By thread with a debug session: returns it if it is to hold the next run, else None."""
+        self.machine: Callable[[str], str] = lambda agent_id: ""
+        """Returns the machine that has the files of an agent; empty if all have them."""
         self._beginning: dict[str, asyncio.Event] = {}
         """By thread: set when a run has been started or refused."""
 
@@ -573,8 +432,10 @@ class Runs:
             )
         run_id = str(uuid.uuid4())
         most = self._limits.threads_per_tenant
+        more: dict[str, Any] = {"named": named}
+        more["machine"] = await self._files(thread_id, request.agent_id)
         row = await streams.run_and_tell(
-            thread_id, streams.begin, thread_id, run_id, data, hashed, most, named=named
+            thread_id, streams.begin, thread_id, run_id, data, hashed, most, **more
         )
         if row is None:
             raise Problem(429, "the tenant has too many threads; delete some")
@@ -620,7 +481,12 @@ class Runs:
                 self._metrics.count("take_overs")
             row = claimed
             try:
-                return await self._continue(await ready(row.asked["agent"]), row)
+                agent = await ready(row.asked["agent"])
+                machine = await self._files(row.thread_id, row.asked["agent"])
+                if machine != row.machine:
+                    row = replace(row, machine=machine)
+                    await streams.run(streams.note_machine, row)
+                return await self._continue(agent, row)
             except (StorageError, ThreadBusyError, ThreadNotFoundError):
                 raise
             except (WickError, Problem) as error:
@@ -644,6 +510,22 @@ class Runs:
         log.info("run %s continues", row.run_id)
         with carried(row.traceparent):  # its task keeps the span
             return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
+
+    async def _files(self, thread_id: str, agent_id: str) -> str:
+        """Return the machine with the files of a thread's agent, which is this one or any.
+
+        Raises:
+            Problem: The files are on another machine.
+        """
+        if not (here := self.machine(agent_id)):
+            return ""
+        streams = self._saver.streams
+        for row in await streams.run(streams.of_thread, thread_id, _LATEST):
+            if row.machine and row.asked["agent"] == agent_id:
+                if row.machine != here:
+                    raise Problem(409, _ELSEWHERE)
+                break
+        return here
 
     def _holder(self, thread_id: str) -> Any:
         found = self.holders.get(thread_id)

@@ -6,7 +6,15 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,16 +33,9 @@ from wick_graph.errors import (
 from wick_graph.loading import Agents
 from wick_graph.service.event_log import EventBus
 from wick_graph.service.folders import config_for
+from wick_graph.service.metrics import NOTED_SECONDS, WORKERS, Histogram, Metrics
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
-from wick_graph.service.runs import (
-    NOTED_SECONDS,
-    PLACED,
-    WORKERS,
-    Histogram,
-    Metrics,
-    Queue,
-    Runs,
-)
+from wick_graph.service.runs import PLACED, Queue, Runs
 from wick_graph.service.tenants import CHANGES, TenantAgents, shared_by
 from wick_graph.store import SqlSaver
 from wick_graph.store.notices import Notices, topic
@@ -149,6 +150,7 @@ class Tenant:
             self.bus.tell,
             service.queue,
         )
+        self.runs.machine = self.agents.machine
         self.agents.take_over(self.saver.mailbox.fact(CHANGES))
         self._due = time.monotonic() + _REFRESH[1]
         self._notices = contextlib.ExitStack()
@@ -261,6 +263,8 @@ class Service:
             queue.limits = lambda: self.file.limits
         self.gives_back = False
         """Whether runs go on elsewhere once their calls have ended, when this process stops."""
+        self.jobs: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What a door does in the background while the service runs."""
         self.slots = 0
         """The runs that this process executes at a time, as a worker; 0 for a server."""
         self.recovers = queue is None
@@ -421,6 +425,7 @@ class Service:
         if self.recovers:
             await self.recover()
             jobs.append(self._keep_recovering())
+        jobs += [job() for job in self.jobs]
         if self.slots:
             jobs.append(self._keep_noting())
         if self.options.reload and self._path is not None:

@@ -29,7 +29,7 @@ from wick_graph.engine.guest import GuestAgent
 from wick_graph.errors import ConfigError, ModelError, ToolError, WickError
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.loading import Agents, backends_in, build_agent, has_files, hooks_of
-from wick_graph.machine import must_confine
+from wick_graph.machine import identity, must_confine
 from wick_graph.models.resolve import DEMO, ModelChoice, resolve_model
 from wick_graph.models.spec import AUTO, PROVIDERS, ModelSpec, parse
 from wick_graph.service.folders import config_for, folder_name
@@ -178,6 +178,17 @@ class TenantAgents(Mapping[str, Agent]):
             Problem: There is no such agent.
         """
         return next(iter(backends_in(self._hooks(agent_id))), None)
+
+    def machine(self, agent_id: str) -> str:
+        """Return the machine that has the files of an agent, or of those that work for it.
+
+        It is empty if there are none, or all machines share them.
+        """
+        if not self.store.has_machines or agent_id in self._agents.given:
+            return ""
+        every = [self.file.agents[key] for key in (agent_id, *below_in(self.file, agent_id))]
+        alone = any(one.backend is not None and not one.backend.shared for one in every)
+        return identity() if alone else ""
 
     async def check(self, config: AgentConfig, seconds: float) -> None:
         """Refuse what a caller may not configure: models, addresses, paths, sub-agents.

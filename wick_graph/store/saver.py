@@ -164,6 +164,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
         return self._core.dialect.files
 
     @property
+    def has_machines(self) -> bool:
+        """Whether processes of several machines may use the store."""
+        return self._core.dialect.locks
+
+    @property
     def is_encrypted(self) -> bool:
         """Whether the store has keys, so that it keeps nothing readable."""
         return self._core.sealing.keys is not None

@@ -226,6 +226,8 @@ class StreamRow:
     """Whether workers execute the run."""
     dead: bool = False
     """Whether the run was ended because it killed its processes."""
+    machine: str = ""
+    """The machine with the files of the run's agent; empty if all machines share them."""
 
     @property
     def goes_on(self) -> bool:
@@ -314,6 +316,7 @@ class ServerRuns:
         most_threads: int | None = None,
         *,
         named: bool = False,
+        machine: str = "",
     ) -> StreamRow | None:
         """Record the beginning of a run.
 
@@ -327,7 +330,8 @@ class ServerRuns:
             ThreadBusyError: Another run goes on in the thread.
         """
         try:
-            return self._begin(thread_id, run_id, asked, key, most_threads, named)
+            by: dict[str, Any] = {"named": named, **({"machine": machine} if machine else {})}
+            return self._begin(thread_id, run_id, asked, key, most_threads, by)
         except StorageError:  # two servers may have taken the same key at the same moment
             if key is None or (known := self.by_key(key)) is None:
                 raise
@@ -340,7 +344,7 @@ class ServerRuns:
         asked: Mapping[str, Any],
         key: bytes | None,
         most_threads: int | None,
-        named: bool,
+        by: dict[str, Any],
     ) -> StreamRow | None:
         core = self._core
         with core.writing(thread_id) as db:
@@ -354,7 +358,7 @@ class ServerRuns:
             first = cleanup.last_event(db, thread) + 1
             now = core.now()
             run = pack_id(run_id)
-            by: dict[str, Any] = {"server": self.server, "since": now, "named": named}
+            by = {"server": self.server, "since": now, **by}
             body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
             with changing_run(db, thread, run):
                 db.execute(statements.PUT_SERVER_RUN, (thread, run, RUNNING, now, first, key, body))
@@ -501,6 +505,11 @@ class ServerRuns:
                 row = self._numbered(db, thread, row)
             self._put_by(db, thread, row, self.server)
         return row
+
+    def note_machine(self, row: StreamRow) -> None:
+        """Note which machine has the files of a run that this process has claimed."""
+        with self._core.writing(row.thread_id) as db:
+            self._put_by(db, self._thread(db, row.thread_id), row, self.server)
 
     def leave(self, row: StreamRow) -> None:
         """Release a run that has not ended, so that any server may claim it.
@@ -684,7 +693,7 @@ class ServerRuns:
 
     def _put_by(self, db: Any, thread: int, row: StreamRow, server: str) -> None:
         by = {"server": server, "since": self._core.now(), "named": row.named}
-        more = {name: getattr(row, name) for name in ("traceparent", "external", "dead")}
+        more = {name: getattr(row, name) for name in ("traceparent", "external", "dead", "machine")}
         by |= {name: value for name, value in more.items() if value}
         run = pack_id(row.run_id)
         body = self._seal(thread, row.thread_id, {**row.asked, _BY: by}, "stream", thread, run)

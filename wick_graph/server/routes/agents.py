@@ -39,7 +39,7 @@ agent_router: Final = APIRouter(tags=["agents"])
 
 _AgentId = Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]
 
-_SERVERS: Final = ("workdir", "folder", "readable", "image", "docker_host")
+_SERVERS: Final = ("workdir", "folder", "readable", "image", "docker_host", "shared")
 
 
 class BackendForm(schemas.Form):

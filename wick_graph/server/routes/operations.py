@@ -13,7 +13,7 @@ from wick_graph.journal import Journal
 from wick_graph.messages import Messages, ToolCall, ai, message, messages_to_wick, role_of
 from wick_graph.server import schemas
 from wick_graph.server.guard import Admin, Reader, RequestContext
-from wick_graph.service import runs
+from wick_graph.service import metrics
 from wick_graph.service.options import Problem
 from wick_graph.store.journal_rows import RecordedRun
 from wick_graph.store.server_rows import StreamRow
@@ -53,10 +53,10 @@ async def numbers(context: Admin) -> PlainTextResponse:
 
     The tenant `local`, which runs the server, gets those of the whole server.
     """
-    said = runs.metrics_text(context.service, context.caller.tenant)
+    said = metrics.metrics_text(context.service, context.caller.tenant)
     if context.service.queue is not None:
-        said += await runs.queue_text(context.service, context.caller.tenant)
-    return PlainTextResponse(said, media_type=runs.MEDIA_TYPE)
+        said += await metrics.queue_text(context.service, context.caller.tenant)
+    return PlainTextResponse(said, media_type=metrics.MEDIA_TYPE)
 
 
 @health_router.get("/agents/messages/test", tags=["messages"])
