@@ -21,11 +21,11 @@ AGENTS = """\
 store: 'STORE'
 agents:
   plain: {model: 'scripted:talk.yaml'}
-  files: {model: 'scripted:talk.yaml', backend: {type: local, workdir: ./own, execute: 'off'}}
+  own: {model: 'scripted:talk.yaml', backend: {type: local, workdir: ./own, execute: 'off'}}
   mount:
     model: scripted:talk.yaml
     backend: {type: local, workdir: ./mount, execute: 'off', shared: true}
-  above: {model: 'scripted:talk.yaml', subagents: {files: {description: Work with files.}}}
+  above: {model: 'scripted:talk.yaml', subagents: {own: {description: Work with files.}}}
 """
 
 
@@ -35,7 +35,7 @@ def test_a_thread_stays_with_its_files(
     (tmp_path / "agents.yaml").write_text(AGENTS.replace("STORE", postgres_url), "utf-8")
     (tmp_path / "talk.yaml").write_text("steps: ['That is all.', 'And more.']\n", "utf-8")
     with SqlSaver.from_url(postgres_url) as saver:  # a run of a machine that has died
-        asked = {"agent": "files", "kind": "message", "messages": ASK["messages"]}
+        asked = {"agent": "own", "kind": "message", "messages": ASK["messages"]}
         row = saver.streams.begin("lost", RUN, asked, machine="another")
         assert row is not None
         saver.streams.leave(row)
@@ -51,15 +51,15 @@ def test_a_thread_stays_with_its_files(
         ((_, name, data),) = frames(http.get(f"/runs/{RUN}/events").text)
         assert name == "error"
         assert ELSEWHERE in data
-        every = ("plain", "files", "mount", "above")
+        every = ("plain", "own", "mount", "above")
         assert [ask(agent).status_code for agent in every] == [200] * 4
         with monkeypatch.context() as patch:
             # One machine has one name: no test can have two of them.
             patch.setattr(tenants, "identity", lambda: "another")
             got = {agent: ask(agent) for agent in every}
             assert [got[agent].status_code for agent in every] == [200, 409, 200, 409]
-            assert got["files"].json()["error"].startswith(ELSEWHERE)
-            new = http.post("/agents/files/invoke", json=ASK)
+            assert got["own"].json()["error"].startswith(ELSEWHERE)
+            new = http.post("/agents/own/invoke", json=ASK)
             assert new.status_code == 200
-        assert ask("files").status_code == 200
-        assert http.get("/threads/t-files/state").json()["messages"][-1]["content"] == "And more."
+        assert ask("own").status_code == 200
+        assert http.get("/threads/t-own/state").json()["messages"][-1]["content"] == "And more."

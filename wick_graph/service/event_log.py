@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, suppress
-from functools import partial
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
@@ -179,7 +178,6 @@ class FollowedRun:
         self._saver, self._row, self._last = saver, row, after
         self._tail: deque[tuple[int, Wire]] = deque(maxlen=_TAIL)
         self._news = asyncio.Event()
-        self._changed = asyncio.Event()
         self.readers = 0
         self.over = False
         """The run has ended and its events have been read, or they cannot be."""
@@ -188,13 +186,12 @@ class FollowedRun:
         self._task = asyncio.create_task(self._work(), name=f"follow run {row.run_id}")
 
     async def _work(self) -> None:
-        loop, streams = asyncio.get_running_loop(), self._saver.streams
-        notices, topic = self._saver.notices, streams.topic(self._row.thread_id)
+        streams, notices = self._saver.streams, self._saver.notices
         try:
-            with notices.listening(topic, partial(set_in, loop, self._changed)):
+            with changes(self._saver, self._row.thread_id) as changed:
                 pause = _POLL
                 while not self.over:
-                    self._changed.clear()
+                    changed.clear()
                     found, goes_on = await streams.run(streams.look, self._row, self._last)
                     self._tail.extend(found)
                     self._last = self._tail[-1][0] if found else self._last
@@ -204,15 +201,10 @@ class FollowedRun:
                         self._announce()
                     elif goes_on:
                         pause = _NOTIFIED if notices.works else min(2 * pause, _SLOWEST)
-                        await self._wait(pause)
+                        await set_within(changed, pause)
         except Exception as error:  # each reader gets it
             self.failure, self.over = error, True
             self._announce()
-
-    async def _wait(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
 
     def _announce(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -268,10 +260,24 @@ def following(saver: SqlSaver, row: StreamRow, after: int) -> Iterator[FollowedR
                 del runs[key]
 
 
-def set_in(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set an event from any thread."""
-    with suppress(RuntimeError):  # the loop has ended
-        loop.call_soon_threadsafe(event.set)
+@contextmanager
+def changes(saver: SqlSaver, thread_id: str) -> Iterator[asyncio.Event]:
+    """Give an event that is set when a thread's runs, or their events, may have changed."""
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def told() -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(event.set)
+
+    with saver.notices.listening(saver.streams.topic(thread_id), told):
+        yield event
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, for some seconds at most."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 Page = list[tuple[int, Wire]]

@@ -66,8 +66,8 @@ class Metrics:
         """By why they stopped."""
         self.events = 0
         """Events sent to readers."""
-        self.counts: Counter[str] = Counter(take_overs=0, leases_lost=0)
-        """Runs taken over from a dead process, and runs lost to another one."""
+        self.counts: Counter[str] = Counter(take_overs=0, leases_lost=0, dead=0)
+        """Runs taken over from a dead process, lost to another one, and ended as deadly."""
         self._took = Histogram("wick_run_seconds", BUCKETS)
 
     def answered(self, method: str, status: int) -> None:
@@ -148,7 +148,7 @@ async def queue_text(service: Service, tenant: str) -> str:
         notes = await saver.mailbox.run(saver.mailbox.facts, WORKERS)
         alive = [one for one in notes.values() if one["at"] > now - NOTED_SECONDS]
         add("workers", len(alive))
-        for what in ("slots", "take_overs", "leases_lost"):
+        for what in ("slots", "take_overs", "leases_lost", "dead"):
             add(f"workers_{what}", sum(one[what] for one in alive))
     lines = ((f"# TYPE {kind} gauge", *values) for kind, values in sorted(found.items()))
     return "".join(f"{line}\n" for group in lines for line in group)

@@ -15,7 +15,6 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from langchain_core.messages import HumanMessage
@@ -32,7 +31,7 @@ from wick_graph.errors import (
     WickError,
 )
 from wick_graph.events import CANCELLED, Done, Event, Failed
-from wick_graph.service.event_log import EventLog, Wire, set_in
+from wick_graph.service.event_log import EventLog, Wire, changes, set_within
 from wick_graph.service.metrics import Metrics
 from wick_graph.service.options import Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
@@ -607,17 +606,14 @@ class Runs:
             await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server started it
         if row is None or run_id not in (None, row.run_id):
             return
-        until, cancelled, news = time.monotonic() + _AWAY_SECONDS, False, asyncio.Event()
-        told = partial(set_in, asyncio.get_running_loop(), news)
-        with self._saver.notices.listening(streams.topic(thread_id), told):
+        until, cancelled = time.monotonic() + _AWAY_SECONDS, False
+        with changes(self._saver, thread_id) as changed:
             while time.monotonic() < until:
-                news.clear()
+                changed.clear()
                 if not cancelled and await cancel(self._saver, thread_id, ASYNC_BRIDGE):
                     cancelled = True  # before, it may not have begun yet
                     self._saver.notices.tell(self._cancelled(thread_id))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_SECONDS):
-                        await news.wait()
+                await set_within(changed, _LOOK_SECONDS)
                 now = await streams.run(streams.get, thread_id, row.run_id)
                 if now is None or not now.goes_on:
                     return

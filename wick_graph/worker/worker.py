@@ -295,7 +295,8 @@ class Worker:
             await self._queue.place(tenant.name)
             return True
         if code < 0 and code != -signal.SIGTERM:
-            await streams.run(streams.give_up, now, _KILLED, dead=True)
+            await streams.run_and_tell(now.thread_id, streams.give_up, now, _KILLED, dead=True)
+            self._service.metrics_of(tenant.name).count("dead")
             await self._queue.place(tenant.name)
             return True
         await self._give_back(tenant, row)
