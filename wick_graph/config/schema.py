@@ -239,6 +239,8 @@ class BackendConfig(Block):
     """The folder that the container mounts, by default `./workspace`; docker only."""
     docker_host: Text | None = None
     """Address of the container engine; by default the value of DOCKER_HOST."""
+    shared: bool = False
+    """Whether the folder is on a mount that all machines of the store share."""
 
 
 class SkillsConfig(Block):

@@ -24,7 +24,7 @@ from wick_graph.config.fields import UNION_TAGS
 from wick_graph.debug import DebugSession, protocol
 from wick_graph.errors import WickError
 from wick_graph.server import schemas
-from wick_graph.server.guard import Guard, Traced, needed_by
+from wick_graph.server.guard import OPEN, Guard, Traced, needed_by
 from wick_graph.server.protocols import ag_ui, openai
 from wick_graph.server.protocols.langgraph import protocol as langgraph_protocol
 from wick_graph.server.protocols.langgraph import runs as langgraph_runs
@@ -166,7 +166,8 @@ def _describe(app: FastAPI, service: Service) -> None:
             parts = schema.setdefault("components", {})
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             schema["security"] = [{"token": []}]
-            schema["paths"]["/health"]["get"]["security"] = []
+            for path in OPEN:
+                schema["paths"][path]["get"]["security"] = []
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import math
 import time
 import uuid
-from collections import Counter
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
-    Iterator,
     Mapping,
-    Sequence,
 )
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -35,115 +31,17 @@ from wick_graph.errors import (
     WickError,
 )
 from wick_graph.events import CANCELLED, Done, Event, Failed
-from wick_graph.service.event_log import EventLog, Wire
-from wick_graph.service.options import LOCAL, Limits, Problem, log, public_message
+from wick_graph.service.event_log import EventLog, Wire, changes, set_within
+from wick_graph.service.metrics import Metrics
+from wick_graph.service.options import Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
+from wick_graph.store.notices import topic
 from wick_graph.store.server_rows import StreamRow
 from wick_graph.tools.arguments import check_foreign
 from wick_graph.tracing.otel import carried, current_traceparent
 
 if TYPE_CHECKING:
     from wick_graph.config import LimitsConfig
-    from wick_graph.service.service import Service
-
-
-# --- Metrics of the server, in Prometheus' text format.
-
-
-MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Upper bounds of the run durations, in seconds."""
-
-
-class Histogram:
-    """A histogram of durations.
-
-    Args:
-        name: The metric's name; it ends in `_seconds`.
-        bounds: Upper bounds of the buckets, in seconds.
-    """
-
-    def __init__(self, name: str, bounds: Sequence[float]) -> None:
-        self._name, self._bounds = name, bounds
-        self._counts: Counter[float] = Counter()
-        self._total = 0.0
-
-    def note(self, seconds: float) -> None:
-        """Count a duration."""
-        self._total += seconds
-        self._counts[next((bound for bound in self._bounds if seconds <= bound), math.inf)] += 1
-
-    def lines(self) -> Iterator[str]:
-        """Yield the metric lines."""
-        yield f"# TYPE {self._name} histogram"
-        below = 0
-        for bound in self._bounds:
-            below += self._counts[bound]
-            yield f'{self._name}_bucket{{le="{bound}"}} {below}'
-        count = self._counts.total()
-        yield f'{self._name}_bucket{{le="+Inf"}} {count}'
-        yield f"{self._name}_sum {self._total:.6f}"
-        yield f"{self._name}_count {count}"
-
-
-class Metrics:
-    """What has happened since the server started.
-
-    Args:
-        whole: The metrics of the whole server, which count everything too.
-    """
-
-    def __init__(self, whole: Metrics | None = None) -> None:
-        self._whole = whole
-        self.requests: Counter[tuple[str, int]] = Counter()
-        """By method and status."""
-        self.runs: Counter[str] = Counter()
-        """By why they stopped."""
-        self.events = 0
-        """Events sent to readers."""
-        self._took = Histogram("wick_run_seconds", BUCKETS)
-
-    def answered(self, method: str, status: int) -> None:
-        """Count a request."""
-        self.requests[method, status] += 1
-        if self._whole is not None:
-            self._whole.answered(method, status)
-
-    def sent(self) -> None:
-        """Count an event sent to a reader."""
-        self.events += 1
-        if self._whole is not None:
-            self._whole.sent()
-
-    def ran(self, status: str, seconds: float) -> None:
-        """Count an ended run."""
-        if self._whole is not None:
-            self._whole.ran(status, seconds)
-        self.runs[status] += 1
-        self._took.note(seconds)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the metric lines."""
-        yield "# TYPE wick_requests_total counter"
-        for (method, status), count in sorted(self.requests.items()):
-            yield f'wick_requests_total{{method="{method}",status="{status}"}} {count}'
-        yield "# TYPE wick_runs_total counter"
-        for why, count in sorted(self.runs.items()):
-            yield f'wick_runs_total{{stopped_because="{why}"}} {count}'
-        yield "# TYPE wick_events_sent_total counter"
-        yield f"wick_events_sent_total {self.events}"
-        yield from self._took.lines()
-
-
-def metrics_text(service: Service, tenant: str) -> str:
-    """Return a tenant's metrics; for the tenant `local`, those of the whole server."""
-    metrics, mine = service.metrics_of(tenant), None if tenant == LOCAL else tenant
-    now = ["# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs(mine)}"]
-    if mine is None:
-        now += ["# TYPE wick_tenants_open gauge", f"wick_tenants_open {service.open_tenants()}"]
-        now += service.watchdog.lines()
-    return "\n".join([*metrics.lines(), *now, ""])
 
 
 # --- One detached run: its request, and its way to the last event.
@@ -349,6 +247,8 @@ class Queue(Protocol):
 
     limits: Callable[[], LimitsConfig]
     """Returns the limits of tenants."""
+    tell: Callable[[], object]
+    """Wakes the workers."""
 
     def waiting(self, tenant: str) -> int:
         """Return how many runs of a tenant may wait."""
@@ -392,10 +292,21 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
 # --- The runs of a tenant: start, find, cancel, recover after a crash.
 
 
+PLACED: Final = topic("queue")
+"""The topic of notices about new jobs."""
+
 _AWAY_SECONDS: Final = 5.0
 """Seconds for another server to end its run before its row is ended here."""
 
 _LOOK_SECONDS: Final = 0.1
+
+_LATEST: Final = 20
+"""Latest runs of a thread among which one says where the files of its agent are."""
+
+_ELSEWHERE: Final = (
+    "the files of this thread are on another machine; give its backend a workdir on a mount that "
+    "all machines share, and say shared: true"
+)
 
 
 class Runs:
@@ -419,6 +330,8 @@ class Runs:
         """By thread; each has at most one."""
         self.holders: dict[str, Callable[[], Any]] = {}
         """By thread with a debug session: returns it if it is to hold the next run, else None."""
+        self.machine: Callable[[str], str] = lambda agent_id: ""
+        """Returns the machine that has the files of an agent; empty if all have them."""
         self._beginning: dict[str, asyncio.Event] = {}
         """By thread: set when a run has been started or refused."""
 
@@ -518,7 +431,11 @@ class Runs:
             )
         run_id = str(uuid.uuid4())
         most = self._limits.threads_per_tenant
-        row = await streams.run(streams.begin, thread_id, run_id, data, hashed, most, named=named)
+        more: dict[str, Any] = {"named": named}
+        more["machine"] = await self._files(thread_id, request.agent_id)
+        row = await streams.run_and_tell(
+            thread_id, streams.begin, thread_id, run_id, data, hashed, most, **more
+        )
         if row is None:
             raise Problem(429, "the tenant has too many threads; delete some")
         if row.run_id != run_id:
@@ -556,18 +473,25 @@ class Runs:
         async with self._alone(row.thread_id):
             claimed = None
             if row.thread_id not in self.live:
-                claimed = await streams.run(streams.claim, row)
+                claimed = await streams.run_and_tell(row.thread_id, streams.claim, row)
             if claimed is None:
                 return None
+            if row.server not in ("", streams.server):
+                self._metrics.count("take_overs")
             row = claimed
             try:
-                return await self._continue(await ready(row.asked["agent"]), row)
+                agent = await ready(row.asked["agent"])
+                machine = await self._files(row.thread_id, row.asked["agent"])
+                if machine != row.machine:
+                    row = replace(row, machine=machine)
+                    await streams.run(streams.note_machine, row)
+                return await self._continue(agent, row)
             except (StorageError, ThreadBusyError, ThreadNotFoundError):
                 raise
             except (WickError, Problem) as error:
                 log.error("run %s cannot continue: %s", row.run_id, error)
                 why = error.error if isinstance(error, Problem) else public_message(error)
-                await streams.run(streams.give_up, row, why)
+                await streams.run_and_tell(row.thread_id, streams.give_up, row, why)
                 return None
 
     async def _continue(self, agent: Agent, row: StreamRow) -> DetachedRun:
@@ -586,6 +510,22 @@ class Runs:
         with carried(row.traceparent):  # its task keeps the span
             return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
 
+    async def _files(self, thread_id: str, agent_id: str) -> str:
+        """Return the machine with the files of a thread's agent, which is this one or any.
+
+        Raises:
+            Problem: The files are on another machine.
+        """
+        if not (here := self.machine(agent_id)):
+            return ""
+        streams = self._saver.streams
+        for row in await streams.run(streams.of_thread, thread_id, _LATEST):
+            if row.machine and row.asked["agent"] == agent_id:
+                if row.machine != here:
+                    raise Problem(409, _ELSEWHERE)
+                break
+        return here
+
     def _holder(self, thread_id: str) -> Any:
         found = self.holders.get(thread_id)
         return None if found is None else found()
@@ -599,7 +539,11 @@ class Runs:
 
         async def work() -> None:
             began = time.monotonic()
-            await run.drive(events)
+            with self._saver.notices.listening(self._cancelled(thread_id), self._check_soon()):
+                await run.drive(events)
+            busy = run.recovered and isinstance(run.failure, ThreadBusyError)
+            if busy or run.event_log.overtaken:
+                self._metrics.count("leases_lost")
             self._metrics.ran(run.status, time.monotonic() - began)
 
         def ended(task: asyncio.Task[None]) -> None:  # also for a task that never started
@@ -614,6 +558,26 @@ class Runs:
         run.task.add_done_callback(ended)
         return run
 
+    def _cancelled(self, thread_id: str) -> str:
+        return self._saver.streams.topic(thread_id, "cancel")
+
+    def _check_soon(self) -> Callable[[], None]:
+        """Return what looks, called in any thread, whether the runs here still own their threads.
+
+        A notice may be forged, so it is only a reason to look.
+        """
+        loop, run = asyncio.get_running_loop(), self._saver.streams.run
+
+        async def check() -> None:
+            with contextlib.suppress(WickError):  # the next look is within a second
+                await run(self._saver.leases.check_ownership)
+
+        def soon() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                asyncio.run_coroutine_threadsafe(check(), loop)
+
+        return soon
+
     def _is_live(self, row: StreamRow) -> bool:
         run = self.live.get(row.thread_id)
         return run is not None and run.row.run_id == row.run_id
@@ -625,7 +589,7 @@ class Runs:
     async def cancel(self, thread_id: str, run_id: str | None = None) -> None:
         """Cancel the run of a thread, or only the given one, and wait for its end.
 
-        If another process has the run, it notices within a second.
+        If another process has the run, a notice tells it; without one, it looks each second.
         """
         run = self.live.get(thread_id)
         if run is None or run.task is None:
@@ -643,16 +607,18 @@ class Runs:
         if row is None or run_id not in (None, row.run_id):
             return
         until, cancelled = time.monotonic() + _AWAY_SECONDS, False
-        while time.monotonic() < until:
-            cancelled = cancelled or await cancel(
-                self._saver, thread_id, ASYNC_BRIDGE
-            )  # it may not have begun yet
-            await asyncio.sleep(_LOOK_SECONDS)
-            now = await streams.run(streams.get, thread_id, row.run_id)
-            if now is None or not now.goes_on:
-                return
+        with changes(self._saver, thread_id) as changed:
+            while time.monotonic() < until:
+                changed.clear()
+                if not cancelled and await cancel(self._saver, thread_id, ASYNC_BRIDGE):
+                    cancelled = True  # before, it may not have begun yet
+                    self._saver.notices.tell(self._cancelled(thread_id))
+                await set_within(changed, _LOOK_SECONDS)
+                now = await streams.run(streams.get, thread_id, row.run_id)
+                if now is None or not now.goes_on:
+                    return
         with contextlib.suppress(ThreadNotFoundError):
-            await streams.run(streams.give_up, row, CANCELLED, "cancelled")
+            await streams.run_and_tell(thread_id, streams.give_up, row, CANCELLED, "cancelled")
 
     async def suspend(self, seconds: float, stop_now: asyncio.Event, *, soon: bool = False) -> None:
         """Give live runs some seconds to end, or `soon` their calls, then suspend the others."""

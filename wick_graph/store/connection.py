@@ -23,6 +23,7 @@ from wick_graph.store import statements, transactions
 from wick_graph.store.dialect import Database, Dialect, Prepared, ThreadRow
 from wick_graph.store.digests import erase
 from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
+from wick_graph.store.notices import SILENT
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import checkpoints, clock, threads, writes
 from wick_graph.store.statements import checked, compiled
@@ -302,6 +303,8 @@ class StoreConnection(Transactions):
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = AllowedBranches()
+        self.notices = SILENT
+        """Tells other processes what has changed; a server sets it."""
         self.strays = Strays()
         self.owed: dict[int, Owed] = {}
         """By thread, leases of this store that are given back."""

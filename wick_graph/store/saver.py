@@ -29,6 +29,7 @@ from langgraph.checkpoint.base import (
 )
 
 from wick_graph.constants import POOL_SIZE, WARM_BYTES
+from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import Address, address_of
 from wick_graph.store import cleanup, copying
 from wick_graph.store.allowlist import AllowList, graph_above
@@ -43,8 +44,10 @@ from wick_graph.store.journal_rows import JournalRows, RecordedRuns
 from wick_graph.store.leases import Lease, Leases, follows_its_writes, is_fresh, keeper_of
 from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.mailbox import Mailbox
+from wick_graph.store.notices import Notices
 from wick_graph.store.postgres import SCHEMES, postgres
 from wick_graph.store.row_format import pack_id
+from wick_graph.store.schema import SCHEMA_VERSION
 from wick_graph.store.server_rows import ServerRuns, Tokens
 from wick_graph.store.sqlite import Sqlite, path_of
 from wick_graph.store.threads import Sweeper, Threads, sweep
@@ -161,6 +164,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
         return self._core.dialect.files
 
     @property
+    def has_machines(self) -> bool:
+        """Whether processes of several machines may use the store."""
+        return self._core.dialect.locks
+
+    @property
     def is_encrypted(self) -> bool:
         """Whether the store has keys, so that it keeps nothing readable."""
         return self._core.sealing.keys is not None
@@ -189,6 +197,26 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def mailbox(self) -> Mailbox:
         """The inbox and the outbox of the tenant's gateway, and what it keeps beside them."""
         return Mailbox(self._core)
+
+    @property
+    def notices(self) -> Notices:
+        """Hints to the other processes of the database, and theirs."""
+        return self._core.notices
+
+    @notices.setter
+    def notices(self, notices: Notices) -> None:
+        self._core.notices = notices
+
+    def check(self) -> None:
+        """Check that the database answers, and has our schema.
+
+        Raises:
+            StorageError: It does not, or has not.
+        """
+        with self._core.reading() as db:
+            version = self._core.dialect.version(db)
+        if version < SCHEMA_VERSION:
+            raise StorageError(f"the schema is {version}, and this release needs {SCHEMA_VERSION}")
 
     def sweep(self) -> list[str]:
         """Delete expired idle threads, and return their ids.

@@ -12,14 +12,16 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, ParamSpec, TypeVar, get_args
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.store import cleanup, statements
 from wick_graph.store.cleanup import Event
 from wick_graph.store.connection import StoreConnection, is_at_work, owner
+from wick_graph.store.dialect import Prepared
 from wick_graph.store.digests import changing_run
 from wick_graph.store.leases import check_free, is_held, lease_seconds
+from wick_graph.store.notices import topic
 from wick_graph.store.row_format import Context, bytes_text, pack_id, text_bytes, unpack_id
 from wick_graph.store.schema import LANE_BITS, PLACES, leases, streams, threads, tokens
 from wick_graph.store.statements import Now, checked, compiled
@@ -183,6 +185,13 @@ UNFINISHED: Final = frozenset({QUEUED, RUNNING, QUARANTINED})
 BEHIND: Final = 1 << 31
 """A queued run has no events: this much is added to its place among the thread's queued runs."""
 
+_PLACE: Final = Prepared(
+    lambda: select(streams.c.status, streams.c.first).where(
+        streams.c.thread == bindparam("t"), streams.c.run == bindparam("r")
+    ),
+    *("t", "r"),
+)
+
 P = ParamSpec("P")
 
 T = TypeVar("T")
@@ -217,6 +226,8 @@ class StreamRow:
     """Whether workers execute the run."""
     dead: bool = False
     """Whether the run was ended because it killed its processes."""
+    machine: str = ""
+    """The machine with the files of the run's agent; empty if all machines share them."""
 
     @property
     def goes_on(self) -> bool:
@@ -305,6 +316,7 @@ class ServerRuns:
         most_threads: int | None = None,
         *,
         named: bool = False,
+        machine: str = "",
     ) -> StreamRow | None:
         """Record the beginning of a run.
 
@@ -318,7 +330,8 @@ class ServerRuns:
             ThreadBusyError: Another run goes on in the thread.
         """
         try:
-            return self._begin(thread_id, run_id, asked, key, most_threads, named)
+            by: dict[str, Any] = {"named": named, **({"machine": machine} if machine else {})}
+            return self._begin(thread_id, run_id, asked, key, most_threads, by)
         except StorageError:  # two servers may have taken the same key at the same moment
             if key is None or (known := self.by_key(key)) is None:
                 raise
@@ -331,7 +344,7 @@ class ServerRuns:
         asked: Mapping[str, Any],
         key: bytes | None,
         most_threads: int | None,
-        named: bool,
+        by: dict[str, Any],
     ) -> StreamRow | None:
         core = self._core
         with core.writing(thread_id) as db:
@@ -345,7 +358,7 @@ class ServerRuns:
             first = cleanup.last_event(db, thread) + 1
             now = core.now()
             run = pack_id(run_id)
-            by: dict[str, Any] = {"server": self.server, "since": now, "named": named}
+            by = {"server": self.server, "since": now, **by}
             body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
             with changing_run(db, thread, run):
                 db.execute(statements.PUT_SERVER_RUN, (thread, run, RUNNING, now, first, key, body))
@@ -418,6 +431,15 @@ class ServerRuns:
             **by,
         )
 
+    def unfinished(self) -> list[tuple[str, str, int, float]]:
+        """Return tenant, status, number and first arrival of workers' runs, for all tenants."""
+        mine = (streams.c.ended.is_(None), streams.c.tenant.is_not(None))
+        groups = (streams.c.tenant, streams.c.status)
+        query = select(*groups, func.count(), func.min(streams.c.started)).where(*mine)
+        with self._core.reading() as db:
+            rows = db.execute(*compiled(query.group_by(*groups))).fetchall()
+        return sorted((bytes_text(tenant), *rest) for tenant, *rest in rows)
+
     def waiting(self) -> int:
         """Count the queued runs of the tenant."""
         with self._core.reading() as db:
@@ -483,6 +505,11 @@ class ServerRuns:
                 row = self._numbered(db, thread, row)
             self._put_by(db, thread, row, self.server)
         return row
+
+    def note_machine(self, row: StreamRow) -> None:
+        """Note which machine has the files of a run that this process has claimed."""
+        with self._core.writing(row.thread_id) as db:
+            self._put_by(db, self._thread(db, row.thread_id), row, self.server)
 
     def leave(self, row: StreamRow) -> None:
         """Release a run that has not ended, so that any server may claim it.
@@ -588,6 +615,37 @@ class ServerRuns:
             seals = self._core.seals(thread, text_bytes(thread_id))
             return cleanup.events_after(db, thread, after, high, seals)
 
+    def look(self, row: StreamRow, after: int) -> tuple[list[tuple[int, Event]], bool]:
+        """Return some pages of a run's events after a number, and whether the run goes on.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            StorageError: A page is damaged.
+        """
+        key = text_bytes(row.thread_id)
+        with self._core.reading(row.thread_id) as db:
+            thread = self._thread(db, row.thread_id)
+            status, first = db.execute(_PLACE, (thread, pack_id(row.run_id))).fetchone() or ("", 0)
+            if status == QUEUED or not status:
+                return [], status == QUEUED
+            high = cleanup.last_number(db, thread, first)
+            seals = self._core.seals(thread, key)
+            after = after if after < BEHIND else first - 1  # it waited when its reader came
+            events = cleanup.events_after(db, thread, after, high, seals)
+        return events, status in UNFINISHED
+
+    async def run_and_tell(
+        self, thread_id: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call one of these methods as `run` does, then tell all processes of the thread."""
+        made = await self.run(work, *args, **kwargs)
+        self._core.notices.tell(self.topic(thread_id))
+        return made
+
+    def topic(self, thread_id: str, kind: str = "thread") -> str:
+        """Return the topic of notices about a thread."""
+        return topic(kind, self._core.tenant, text_bytes(thread_id))
+
     # --- Inside a transaction.
 
     def _thread(self, db: Any, thread_id: str) -> int:
@@ -635,7 +693,7 @@ class ServerRuns:
 
     def _put_by(self, db: Any, thread: int, row: StreamRow, server: str) -> None:
         by = {"server": server, "since": self._core.now(), "named": row.named}
-        more = {name: getattr(row, name) for name in ("traceparent", "external", "dead")}
+        more = {name: getattr(row, name) for name in ("traceparent", "external", "dead", "machine")}
         by |= {name: value for name, value in more.items() if value}
         run = pack_id(row.run_id)
         body = self._seal(thread, row.thread_id, {**row.asked, _BY: by}, "stream", thread, run)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Final
 
 from procrastinate import jobs
@@ -14,7 +15,7 @@ from procrastinate.manager import JobManager
 
 from wick_graph.errors import ThreadBusyError, ThreadNotFoundError, WickError
 from wick_graph.service.options import log
-from wick_graph.service.runs import DetachedRun
+from wick_graph.service.runs import PLACED, DetachedRun
 from wick_graph.service.service import Service, Tenant
 from wick_graph.store.leases import Asking
 from wick_graph.store.server_rows import QUARANTINED, RUNNING, StreamRow
@@ -111,8 +112,10 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         self._service.recovers, self._service.gives_back = False, True
+        self._service.slots = self._slots
+        told = partial(loop.call_soon_threadsafe, self.wake)
         try:
-            async with self._service.running():
+            async with self._service.running(), self._listening(told):
                 keepers = [self._keep(self._beat, self._heartbeat), self._keep(self._lead, _SWEEP)]
                 kept = [asyncio.create_task(keeper) for keeper in keepers]
                 await self._fetch()
@@ -122,6 +125,11 @@ class Worker:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         finally:
             await self._leave()
+
+    @contextlib.asynccontextmanager
+    async def _listening(self, told: Callable[[], object]) -> AsyncIterator[None]:
+        with self._service.notices.listening(PLACED, told):
+            yield
 
     # --- The queue.
 
@@ -223,6 +231,8 @@ class Worker:
             if row is None or not row.goes_on:
                 return True
             if row.asked["agent"] not in tenant.agents:
+                await tenant.refresh(now=True)  # it may have been added just now
+            if row.asked["agent"] not in tenant.agents:
                 await self._later(job)  # a worker with another file knows it
                 return False
             try:
@@ -285,7 +295,8 @@ class Worker:
             await self._queue.place(tenant.name)
             return True
         if code < 0 and code != -signal.SIGTERM:
-            await streams.run(streams.give_up, now, _KILLED, dead=True)
+            await streams.run_and_tell(now.thread_id, streams.give_up, now, _KILLED, dead=True)
+            self._service.metrics_of(tenant.name).count("dead")
             await self._queue.place(tenant.name)
             return True
         await self._give_back(tenant, row)
