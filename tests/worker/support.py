@@ -109,7 +109,7 @@ class Fleet:
                 raise AssertionError("".join(said))
         finally:
             late.cancel()
-        log = open(self.path / f"worker-{process.pid}.log", "w")  # noqa: SIM115 - the thread's
+        log = (self.path / f"worker-{process.pid}.log").open("w")
         threading.Thread(target=_drain, args=(process.stderr, log), daemon=True).start()
         return process
 
@@ -128,7 +128,7 @@ class Fleet:
     def sql(self, text: str, *values: Any, one: bool = False) -> list[Any]:
         """Run a statement outside of the product."""
         with connected(self.url) as db:
-            db.execute(f'SET search_path TO {self.url.rpartition("schema=")[2]}, {self.queue}')
+            db.execute(f"SET search_path TO {self.url.rpartition('schema=')[2]}, {self.queue}")
             cursor = db.execute(text, values)
             rows = cursor.fetchall() if cursor.description else []
         return [row[0] for row in rows] if one else rows
