@@ -182,9 +182,6 @@ QUARANTINED: Final = "quarantined"
 
 UNFINISHED: Final = frozenset({QUEUED, RUNNING, QUARANTINED})
 
-BEHIND: Final = 1 << 31
-"""A queued run has no events: this much is added to its place among the thread's queued runs."""
-
 _PLACE: Final = Prepared(
     lambda: select(streams.c.status, streams.c.first).where(
         streams.c.thread == bindparam("t"), streams.c.run == bindparam("r")
@@ -409,7 +406,7 @@ class ServerRuns:
                     if alone:
                         raise ThreadBusyError(f"thread {thread_id} is busy: a run of it goes on")
                     check_free(core, db, thread, thread_id)
-                now, first = core.now(), max(BEHIND, last or 0) + 1
+                now, first = core.now(), max(queued.BEHIND, last or 0) + 1
                 run = pack_id(run_id)
                 body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
                 placed = None if alone else 0.0
