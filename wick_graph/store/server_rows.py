@@ -627,7 +627,7 @@ class ServerRuns:
                 return [], status == QUEUED
             high = cleanup.last_number(db, thread, first)
             seals = self._core.seals(thread, key)
-            after = after if after < BEHIND else first - 1  # it waited when its reader came
+            after = after if after < queued.BEHIND else first - 1  # it waited when its reader came
             events = cleanup.events_after(db, thread, after, high, seals)
         return events, status in UNFINISHED
 
