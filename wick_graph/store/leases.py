@@ -27,6 +27,7 @@ from wick_graph.store.connection import (
     owner,
 )
 from wick_graph.store.dialect import Database
+from wick_graph.store.keeper import LOOK_SECONDS, Keeper, keeper_for, renew_all, taken_of
 from wick_graph.store.row_format import pack_id, text_bytes
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
@@ -249,9 +250,6 @@ PLACE: Final = SuspectSlot()
 # lease is free at once.
 
 
-LOOK_SECONDS: Final = 1.0
-"""Interval at which the store checks that its leases are still its own."""
-
 _BUSY: Final = "thread {} is busy: another run goes on in it; wait for its end, or cancel it"
 
 _CREDIBLE: Final = 100 * LEASE_SECONDS
@@ -347,8 +345,7 @@ class Leases:
         self._nonce = secrets.token_hex(4).encode()
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._wake = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._keeper: Keeper | None = None
 
     def acquire(
         self,
@@ -605,35 +602,36 @@ class Leases:
                 if self._core.owed.get(thread) is one:
                     del self._core.owed[thread]
 
-    def renew(self) -> None:
-        """Renew every held lease; mark those that another owner has taken."""
-        with self._lock:
-            held = list(self._held)
-        if not held:
-            return
-        lost: list[Lease] = []
-        until = self._core.now() + lease_seconds(self._core)
-        with self._core.writing(alone=True) as db:
-            for lease in held:
-                if db.execute(statements.RENEW_LEASE, (until, lease.thread, lease.epoch)).rowcount:
-                    lease.until = until
-                else:
-                    lost.append(lease)
-        for lease in lost:
-            if lease in self._held:  # otherwise it was given back meanwhile
-                lease.lose()
+    @property
+    def renews_each(self) -> float | None:
+        """The seconds between two renewals, if the lease has not its default length."""
+        return self._core.lease_seconds and self._core.lease_seconds / 3
 
-    def check_ownership(self) -> None:
-        """Find leases that another owner has taken, and stop their runs."""
+    @property
+    def sets_its_clock(self) -> bool:
+        """Whether somebody else's time counts in this store than the database's."""
+        return self._core.clock != self._core.dialect.now
+
+    def held(self) -> list[Lease]:
+        """Return the leases that are held now."""
         with self._lock:
-            held = {lease.thread: lease for lease in self._held}
-        if not held:
-            return
-        query = select(leases.c.thread, leases.c.epoch).where(leases.c.thread.in_(list(held)))
-        with self._core.reading() as db:
-            epochs = dict(db.execute(*compiled(query)).fetchall())
-        for thread, lease in held.items():
-            if epochs.get(thread) != lease.epoch:
+            return [*self._held]
+
+    def renew(self, *others: Leases) -> None:
+        """Renew every lease of this store and of others in its database; note those taken away."""
+        if held := _all_held(self, *others):
+            lost = renew_all(self._core, held, self._core.now() + lease_seconds(self._core))
+            still = _all_held(self, *others)  # the others were given back meanwhile
+            for lease in lost:
+                if lease in still:
+                    lease.lose()
+
+    def check_ownership(self, *others: Leases) -> None:
+        """Find leases that another owner has taken, and stop their runs."""
+        if held := _all_held(self, *others):
+            with self._core.reading() as db:
+                lost = taken_of(db, held)
+            for lease in lost:
                 lease.lose()
 
     def _hold(self, lease: Lease) -> None:
@@ -643,8 +641,8 @@ class Leases:
             self._held.add(lease)
             self._core.owed.pop(lease.thread, None)
             if self._keeper is None:
-                self._keeper = threading.Thread(target=self._keep, name="wick-leases", daemon=True)
-                self._keeper.start()
+                self._keeper = keeper_for(self._core)
+                self._keeper.add(self)
 
     def _name(self) -> bytes:
         """Return a name of this saver that no other process or saver has."""
@@ -655,36 +653,17 @@ class Leases:
             self._held.discard(lease)
         lease.leave_place()
 
-    def _keep(self) -> None:
-        rounds = 0
-        while not self._wake.wait(LOOK_SECONDS):
-            rounds += 1
-            try:
-                self.settle()
-                if rounds * LOOK_SECONDS >= lease_seconds(self._core) / 3:
-                    rounds = 0
-                    self.renew()
-                else:
-                    self.check_ownership()
-            except Exception:  # a busy or full database: the next attempt is before the lease's end
-                self._drop_expired()
-
-    def _drop_expired(self) -> None:
-        """Stop runs whose leases could not be renewed in time: another machine may have them now.
-
-        The store's clock is steady between two transactions. In a file, all is on this machine,
-        and the others see that this process lives.
-        """
-        if self._core.dialect.locks:
-            with self._lock:
-                held = [lease for lease in self._held if self._core.now() > lease.until]
-            for lease in held:
-                lease.lose()
-
     def close(self) -> None:
-        """End the keeper and give back what is owed; held leases expire by themselves."""
-        self._wake.set()
+        """Leave the keeper and give back what is owed; held leases expire by themselves."""
+        with self._lock:
+            keeper, self._keeper = self._keeper, None
+        if keeper is not None and self._pid == os.getpid():
+            keeper.remove(self)
         self.settle(at_once=True)
+
+
+def _all_held(*stores: Leases) -> list[Lease]:
+    return [lease for store in stores for lease in store.held()]
 
 
 def _next_epoch(epoch: int) -> int:

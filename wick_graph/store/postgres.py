@@ -183,7 +183,7 @@ _HARMLESS: Final = re.compile(r"NULL(::[\w ]+)?|true|false|-?\d+|'[^']*'::[\w ]+
 _MIGRATE: Final = "run `wick store migrate`"
 
 
-def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) -> int:
+def version_of(db: Postgres, target: Target, newest: int) -> int:
     """Return the schema's version; 0 if there are no tables of ours yet.
 
     Raises:
@@ -233,9 +233,9 @@ def prepare(db: Postgres, target: Target) -> None:
         StorageError: As in `version_of`, or they are of an older release, or another program has
             changed them.
     """
-    version = version_of(db, target)
+    version = version_of(db, target, SCHEMA_VERSION)
     if not version:
-        version = migrate(db, target)
+        version = migrate(db, target, MIGRATIONS)
     if version < SCHEMA_VERSION:
         raise StorageError(
             f"the database {target.name} has schema {version}, and this wick_graph needs "
@@ -244,7 +244,7 @@ def prepare(db: Postgres, target: Target) -> None:
     check(db, target)
 
 
-def migrate(db: Postgres, target: Target, steps: Sequence[Migration] = MIGRATIONS) -> int:
+def migrate(db: Postgres, target: Target, steps: Sequence[Migration]) -> int:
     """Bring the tables up to the newest schema, or make them; return the version from then on.
 
     Programs may work meanwhile. They wait while the tables change, and not while this waits: it
@@ -556,7 +556,7 @@ class PostgresDialect(Dialect):
         """Return whether there are tables of ours."""
         db = self._connected()
         try:
-            return version_of(db, self._target) > 0
+            return version_of(db, self._target, SCHEMA_VERSION) > 0
         except self.errors as error:
             raise self.explained(error) from error
         finally:
@@ -566,7 +566,7 @@ class PostgresDialect(Dialect):
         """Bring the tables up to the newest schema; return its number, or that of a newer one."""
         db = self._connected()
         try:
-            version = migrate(db, self._target)
+            version = migrate(db, self._target, MIGRATIONS)
             check(db, self._target)
         except self.errors as error:
             raise self.explained(error) from error

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, ParamSpec, TypeVar, get_args
 from sqlalchemy import bindparam, func, insert, select, update
 
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
-from wick_graph.store import cleanup, statements
+from wick_graph.store import cleanup, queued, statements
 from wick_graph.store.cleanup import Event
 from wick_graph.store.connection import StoreConnection, is_at_work, owner
 from wick_graph.store.dialect import Prepared
@@ -404,7 +404,7 @@ class ServerRuns:
                 if most_threads is not None and self._is_full(db, thread_id, most_threads):
                     return None
                 thread = core.thread_for_writing(db, thread_id).id
-                alone, last = db.execute(statements.OPEN_RUNS, (thread,)).fetchone()
+                alone, last = db.execute(queued.OPEN_RUNS, (thread,)).fetchone()
                 if not waits:
                     if alone:
                         raise ThreadBusyError(f"thread {thread_id} is busy: a run of it goes on")
@@ -415,7 +415,7 @@ class ServerRuns:
                 placed = None if alone else 0.0
                 values = (thread, run, QUEUED, now, first, key, body, core.tenant, placed)
                 with changing_run(db, thread, run):
-                    db.execute(statements.ADMIT_RUN, values)
+                    db.execute(queued.ADMIT_RUN, values)
         except StorageError:  # two servers may have taken the same key at the same moment
             if key is None or (known := self.by_key(key)) is None:
                 raise
@@ -443,7 +443,7 @@ class ServerRuns:
     def waiting(self) -> int:
         """Count the queued runs of the tenant."""
         with self._core.reading() as db:
-            row = db.execute(statements.WAITING_RUNS, (self._core.tenant, QUEUED)).fetchone()
+            row = db.execute(queued.WAITING_RUNS, (self._core.tenant, QUEUED)).fetchone()
         return int(row[0])
 
     def quarantine(self, row: StreamRow) -> None:
@@ -457,7 +457,7 @@ class ServerRuns:
             run = pack_id(row.run_id)
             if now == RUNNING:
                 with changing_run(db, thread, run):
-                    db.execute(statements.MARK_RUN, (QUARANTINED, row.first, thread, run))
+                    db.execute(queued.MARK_RUN, (QUARANTINED, row.first, thread, run))
 
     def make_thread(
         self, thread_id: str, agent: str | None, ttl: str | float | None, most_threads: int
@@ -500,7 +500,7 @@ class ServerRuns:
                     self._refuse_anothers(db, thread, other)
             if now == QUEUED:
                 run = pack_id(row.run_id)
-                if db.execute(statements.EARLIER_RUNS, (thread, thread, run)).fetchone()[0]:
+                if db.execute(queued.EARLIER_RUNS, (thread, thread, run)).fetchone()[0]:
                     raise ThreadBusyError(f"thread {row.thread_id} has runs that came earlier")
                 row = self._numbered(db, thread, row)
             self._put_by(db, thread, row, self.server)
@@ -673,7 +673,7 @@ class ServerRuns:
         """Let a queued run begin: its events follow those of the thread."""
         first, run = cleanup.last_event(db, thread) + 1, pack_id(row.run_id)
         with changing_run(db, thread, run):
-            db.execute(statements.MARK_RUN, (RUNNING, first, thread, run))
+            db.execute(queued.MARK_RUN, (RUNNING, first, thread, run))
         return replace(row, status=RUNNING, first=first)
 
     def _running(self, thread: int) -> tuple[Any, ...]:
@@ -717,7 +717,7 @@ class ServerRuns:
         with changing_run(db, thread, run):
             db.execute(statements.END_RUN, (status, self._core.now(), thread, run))
         if row.external:  # the next one of the thread may begin
-            db.execute(statements.NEXT_RUN, (thread, thread))
+            db.execute(queued.NEXT_RUN, (0.0, thread, thread))
 
     def _by_key(self, db: Any, key: bytes) -> StreamRow | None:
         row = db.execute(statements.RUN_OF_KEY, (self._core.tenant, key)).fetchone()

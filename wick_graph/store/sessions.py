@@ -8,6 +8,7 @@ transaction another one.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -41,12 +42,13 @@ class Session:
 
     __slots__ = ("born", "holder", "raw")
 
-    def __init__(self, born: int, holder: int) -> None:
+    def __init__(self, born: int) -> None:
         self.born = born
         """The pool's count of losses when it was opened."""
-        self.holder = holder
+        self.holder = 0
         """The thread that took it."""
         self.raw: Any = None
+        """Psycopg's connection, as soon as it is open."""
 
     @property
     def is_open(self) -> bool:
@@ -59,8 +61,19 @@ class Session:
         return not self.raw.closed and self.raw.pgconn.transaction_status == 0
 
 
+class Waiter:
+    """A thread that waits for a session; whoever gives one back hands it on."""
+
+    __slots__ = ("came", "session", "thread")
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self.came = threading.Event()
+        self.session: Session | None = None
+
+
 class Pool:
-    """The sessions of this process with one server, as one user."""
+    """The sessions of this process with one server, as one user; first come, first served."""
 
     def __init__(self, key: str, connect: Callable[[], Connection[Any]], name: str) -> None:
         self.key, self._connect, self._name = key, connect, name
@@ -68,9 +81,10 @@ class Pool:
         """The most sessions, but for a thread that holds one already: it never waits."""
         self.users = 0
         """The open stores."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._idle: list[Session] = []
         self._held: set[Session] = set()
+        self._line: deque[Waiter] = deque()
         self._losses = 0
 
     def take(self) -> Session:
@@ -79,46 +93,71 @@ class Pool:
         Raises:
             StorageError: The server cannot be reached, or no session came free in time.
         """
-        me = threading.get_ident()
-
-        def is_next() -> bool:
-            may_open = len(self._held) < self.size
-            return bool(self._idle) or may_open or any(one.holder == me for one in self._held)
-
-        with self._changed:
-            if not self._changed.wait_for(is_next, WAIT_SECONDS):
-                raise StorageError(
-                    f"{self._name} is busy: all {self.size} sessions of this process were in use "
-                    f"for {WAIT_SECONDS:.0f} s; raise pool: {{size:}} in agents.yaml"
-                )
-            session = self._idle.pop() if self._idle else Session(self._losses, me)
-            session.holder = me
-            self._held.add(session)
+        session = self._taken(Waiter(threading.get_ident()))
         if session.raw is None:
             try:
                 session.raw = self._connect()
             except BaseException:
-                with self._changed:
-                    self._held.discard(session)
-                    self._changed.notify()
+                self._drop(session)
                 raise
+        return session
+
+    def _taken(self, me: Waiter) -> Session:
+        with self._lock:
+            if any(one.holder == me.thread for one in self._held):
+                return self._next(me)
+            self._line.append(me)
+            self._hand_on()
+        try:
+            me.came.wait(WAIT_SECONDS)
+        except BaseException:  # such as an interrupt
+            self._drop(me.session)
+            raise
+        finally:
+            with self._lock:
+                if me.session is None:
+                    self._line.remove(me)
+        if me.session is None:
+            raise StorageError(
+                f"{self._name} is busy: all {self.size} sessions of this process were in use "
+                f"for {WAIT_SECONDS:.0f} s; raise pool: {{size:}} in agents.yaml"
+            )
+        return me.session
+
+    def _drop(self, session: Session | None) -> None:
+        """Forget a session that cannot be used."""
+        if session is not None:
+            with self._lock:
+                self._held.discard(session)
+                self._hand_on()
+            if session.raw is not None:
+                session.raw.close()
+
+    def _hand_on(self) -> None:
+        while self._line and (self._idle or len(self._held) < self.size):
+            first = self._line.popleft()
+            first.session = self._next(first)
+            first.came.set()
+
+    def _next(self, waiter: Waiter) -> Session:
+        session = self._idle.pop() if self._idle else Session(self._losses)
+        session.holder = waiter.thread
+        self._held.add(session)
         return session
 
     def give(self, session: Session) -> None:
         """Give a session back; if it was lost, the idle ones, which likely are too, are closed."""
-        free = session.is_free
-        with self._changed:
+        free, closing = session.is_free, [session]
+        with self._lock:
             self._held.discard(session)
-            closing = [] if free else [session]
             if not free:
                 self._losses += 1
                 closing += self._idle
                 self._idle = []
             elif session.born == self._losses and len(self._idle) + len(self._held) < self.size:
                 self._idle.append(session)
-            else:
-                closing = [session]
-            self._changed.notify()
+                closing = []
+            self._hand_on()
         for one in closing:
             one.raw.close()
 
@@ -137,7 +176,7 @@ class Pool:
 
     def close(self) -> None:
         """Close all sessions, those in use as soon as they are given back."""
-        with self._changed:
+        with self._lock:
             closing, self._idle = self._idle, []
             self._losses += 1
         for one in closing:

@@ -78,8 +78,8 @@ WHERE worker_id = %s AND status = 'doing' AND NOT id = ANY(%s::bigint[])
 """
 
 _KNOWN: Final = """
-SELECT count(*) FROM streams JOIN threads ON threads.id = streams.thread
-WHERE threads.tenant = %s AND run = %s AND ended IS NULL AND (status <> 'queued' OR placed > 0)
+SELECT count(*) FROM streams AS s JOIN threads AS t ON t.id = s.thread
+WHERE t.tenant = %s AND s.run = %s AND s.ended IS NULL AND (s.status <> 'queued' OR s.placed > 0)
 """
 
 _LEADS: Final = """
@@ -152,7 +152,8 @@ class RunQueue:
             found = db.execute("SELECT to_regclass(%s)", (f'"{self.schema}".procrastinate_jobs',))
             if found.fetchone()[0] is None:
                 made: Any = db
-                made.script(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"; {self._path}; {schema}')
+                made.script(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+                made.script(f'SET LOCAL search_path TO "{self.schema}"; {schema}')
                 # A NOTIFY in each commit that places a run would let these commits wait in line.
                 made.script(
                     "DROP TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1 "
