@@ -246,7 +246,6 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "models.fast_path",
         "models.scripted.yaml_script",
         "server.app",
-        "server.limits",
         "store.checkpoint_write",
         "store.transactions",
     ),

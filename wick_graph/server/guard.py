@@ -193,12 +193,13 @@ Needs = Callable[[Scope], tuple[TokenScope, ...] | None]
 class Guard:
     """ASGI middleware that checks every request."""
 
-    def __init__(self, app: ASGIApp, service: Service, needs: Needs, sign_ins: SignIns) -> None:
+    def __init__(
+        self, app: ASGIApp, service: Service, needs: Needs, sign_ins: SignIns, budgets: Budgets
+    ) -> None:
         self._app, self._service, self._needs = app, service, needs
         self._sign_ins = sign_ins
         self._options: ServerOptions = service.options
-        self._budgets = Budgets()
-        service.jobs.append(lambda: self._budgets.share(service.local.saver))
+        self._budgets = budgets
         self._turn = asyncio.Lock()
         """Held while one large body is checked; other requests are answered between two of them."""
         own = (self._options.host, *self._options.allowed_hosts)

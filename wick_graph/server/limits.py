@@ -26,6 +26,9 @@ _LIMITERS: Final = 10_000
 _EXCHANGE: Final = 1.0
 """Seconds between two exchanges with other servers."""
 
+_WINDOW: Final = 10.0
+"""Seconds in which a bucket is full again: what was let through earlier no longer counts."""
+
 _USED: Final = "used/"
 """How the keys of facts begin with what servers have let through."""
 
@@ -69,8 +72,8 @@ class RateLimiters:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self.used: Counter[str] = Counter()
-        """What was let through so far, by the name that other servers know."""
+        self.used: dict[str, float] | None = None
+        """What was let through lately, by the name that other servers know; None if none asks."""
         self._found: OrderedDict[tuple[str, float], RateLimiter] = OrderedDict()
 
     def take(self, who: str, per_minute: float, amount: float = 1.0) -> RateLimiter:
@@ -86,7 +89,9 @@ class RateLimiters:
             self._found.popitem(last=False)
         if wait := limiter.take(now, amount):
             raise _too_much(self._what, wait)
-        self.used[self._name(who, per_minute)] += amount  # type: ignore[assignment]  # also parts
+        if self.used is not None:
+            name = self._name(who, per_minute)
+            self.used[name] = self.used.get(name, 0.0) + amount
         return limiter
 
     def _name(self, who: str, per_minute: float) -> str:
@@ -110,47 +115,51 @@ class Budgets:
         self._bytes = RateLimiters("bytes of this tenant")
         self._kinds = (self._callers, self._requests, self._bytes)
         self._now: Counter[str] = Counter()
-        self._seen: dict[str, Mapping[str, Any]] = {}
-        """What other servers have said last."""
+        self._seen: dict[str, float] = {}
+        """By server, until when what it has let through was taken from the buckets here."""
 
     async def share(self, saver: SqlSaver) -> None:
         """Exchange what was let through with the other servers of a database, until cancelled."""
         if not saver.has_machines:
             return
         box, mine = saver.mailbox, _USED + saver.streams.server
-        since, said = saver.clock(), Counter[str]()
+        recent: list[tuple[float, dict[str, float]]] = []
+        for one in self._kinds:
+            one.used = {}
         try:
-            with contextlib.suppress(StorageError):
-                self._seen = await box.run(box.facts, _USED)
             while True:
                 await asyncio.sleep(_EXCHANGE)
-                used: Counter[str] = Counter()
-                for one in self._kinds:
-                    used.update(one.used)
-                if used == said:  # an idle server asks nothing
+                if not (used := self._used()):  # an idle server asks nothing
                     continue
-                said = used
-                if len(used) > _LIMITERS:
-                    since, said = saver.clock(), Counter()
-                    for one in self._kinds:
-                        one.used.clear()
+                now = saver.clock()
+                recent = [(now, used), *(entry for entry in recent if entry[0] > now - _WINDOW)]
                 with contextlib.suppress(StorageError):  # the limits hold for this server alone
-                    await box.run(box.put_fact, mine, {"since": since, "used": said})
+                    await box.run(box.put_fact, mine, recent)
                     others = await box.run(box.facts, _USED)
-                    self._pay({key: note for key, note in others.items() if key != mine})
+                    self._pay(now, {key: said for key, said in others.items() if key != mine})
         finally:
             with contextlib.suppress(StorageError):
                 await box.run(box.drop_fact, mine)
 
-    def _pay(self, others: Mapping[str, Mapping[str, Any]]) -> None:
+    def _used(self) -> dict[str, float]:
+        """Return what was let through since the last call."""
+        found: dict[str, float] = {}
+        for one in self._kinds:
+            found |= one.used or {}
+            one.used = {}
+        return found
+
+    def _pay(self, now: float, others: Mapping[str, Any]) -> None:
         """Take what others have let through since they were asked last from the buckets here."""
-        for key, note in others.items():
-            known, used = self._seen.get(key), note["used"]
-            before = known["used"] if known and known["since"] == note["since"] else {}
-            more = {name: used[name] - before.get(name, 0) for name in used}
-            for one in self._kinds:
-                one.owe(more)
-        self._seen = {**others}
+        owed: Counter[str] = Counter()
+        for server, recent in others.items():
+            since = max(self._seen.get(server, 0.0), now - _WINDOW)
+            for at, used in recent:
+                if at > since:
+                    owed.update(used)
+                    self._seen[server] = max(at, self._seen.get(server, 0.0))
+        for one in self._kinds:
+            one.owe(owed)
 
     def admit(self, caller: str, per_minute: int, tenant: str, limits: LimitsConfig) -> None:
         """Count a request for a caller (a token, or an address) and for its tenant.

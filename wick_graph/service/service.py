@@ -363,6 +363,7 @@ class Service:
         if known is None or (known[1].done() and now >= known[0] + _CHECKED):
             work = self.local.saver.streams.run(self.local.saver.check)
             known = self._check = now, asyncio.ensure_future(work)
+            known[1].add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             async with asyncio.timeout(_ANSWERS):
                 await asyncio.shield(known[1])
