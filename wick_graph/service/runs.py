@@ -15,6 +15,7 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from langchain_core.messages import HumanMessage
@@ -601,7 +602,7 @@ class Runs:
 
     async def _cancel_elsewhere(self, thread_id: str, run_id: str | None) -> None:
         streams = self._saver.streams
-        going_on = await streams.run(streams.unfinished, thread_id)
+        going_on = await streams.run(streams.open_in, thread_id)
         if run_id is None and not going_on:
             await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server started it
         row = next((one for one in going_on if run_id in (None, one.run_id)), None)

@@ -586,7 +586,7 @@ class ServerRuns:
             query = self._query().where(self._is(thread_id)).order_by(streams.c.first.desc())
             return [self._row(row) for row in db.execute(*compiled(query.limit(limit))).fetchall()]
 
-    def unfinished(self, thread_id: str) -> list[StreamRow]:
+    def open_in(self, thread_id: str) -> list[StreamRow]:
         """Return the unfinished runs of a thread, the oldest first."""
         with self._core.reading(thread_id) as db:
             query = self._query().where(self._is(thread_id), streams.c.status.in_(UNFINISHED))

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, Self, get_args
 
-from sqlalchemy import and_, bindparam, delete, literal_column, or_, select, update
+from sqlalchemy import and_, bindparam, delete, exists, literal_column, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError, ThreadNotFoundError

@@ -81,7 +81,8 @@ WHERE worker_id = %s AND status = 'doing' AND NOT id = ANY(%s::bigint[])
 
 _KNOWN: Final = """
 SELECT count(*) FROM streams AS s JOIN threads AS t ON t.id = s.thread
-WHERE t.tenant = %s AND t.thread = %s AND s.run = %s AND s.ended IS NULL AND (s.status <> 'queued' OR s.placed > 0)
+WHERE t.tenant = %s AND t.thread = %s AND s.run = %s AND s.ended IS NULL
+AND (s.status <> 'queued' OR s.placed > 0)
 """
 
 _LEADS: Final = """
@@ -222,7 +223,9 @@ class RunQueue:
     def knows(self, tenant: str, thread_id: str, run_id: str) -> bool:
         """Return whether a tenant has an unfinished run that was placed or has begun."""
         with self.saver._core.reading() as db:
-            row = db.execute(_KNOWN, (text_bytes(tenant), text_bytes(thread_id), pack_id(run_id))).fetchone()
+            row = db.execute(
+                _KNOWN, (text_bytes(tenant), text_bytes(thread_id), pack_id(run_id))
+            ).fetchone()
         return bool(row[0])
 
     def forget(self, worker: int, active: Collection[int]) -> None:

@@ -282,9 +282,7 @@ class Worker:
             return True
         log.warning("run %s goes on alone in a process of its own", row.run_id)
         ids = (tenant.name, row.thread_id, row.run_id, streams.server)
-        child = await asyncio.create_subprocess_exec(
-            *self._alone, *ids, start_new_session=True
-        )
+        child = await asyncio.create_subprocess_exec(*self._alone, *ids, start_new_session=True)
         ended = asyncio.create_task(child.wait())
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
