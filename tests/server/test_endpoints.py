@@ -32,6 +32,8 @@ CARD = ".well-known/agent-card.json"
 UI = "/ui/api/v1"
 USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("GET", "/health"): ("/health", None, 200),
+    ("GET", "/livez"): ("/livez", None, 200),
+    ("GET", "/readyz"): ("/readyz", None, 200),
     ("POST", "/ag-ui/{agent_id}"): ("/ag-ui/default", AG_UI, 200),
     ("POST", "/ai-sdk/{agent_id}"): ("/ai-sdk/default", CHAT_7, 200),
     ("GET", "/ai-sdk/{agent_id}/{thread_id}/stream"): (  # its run has ended
