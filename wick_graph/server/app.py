@@ -25,7 +25,7 @@ from wick_graph.debug import DebugSession, protocol
 from wick_graph.errors import WickError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Guard, Traced, needed_by
-from wick_graph.server.protocols import ag_ui, openai
+from wick_graph.server.protocols import a2a, ag_ui, ai_sdk, openai
 from wick_graph.server.protocols.langgraph import protocol as langgraph_protocol
 from wick_graph.server.protocols.langgraph import runs as langgraph_runs
 from wick_graph.server.protocols.langgraph import threads as langgraph_threads
@@ -50,6 +50,8 @@ ROUTES: Final = (
     threads.router,
     openai.router,
     ag_ui.router,
+    ai_sdk.router,
+    a2a.router,
     langgraph_runs.router,
     langgraph_threads.router,
     langgraph_protocol.router,
@@ -80,7 +82,7 @@ _CORS: Final[dict[str, Any]] = {
     "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
     "allow_headers": [
         *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "X-Thread-Id"),
-        "X-Api-Key",
+        *("X-Api-Key", "A2A-Version"),
     ],
     "expose_headers": [
         "Content-Location",

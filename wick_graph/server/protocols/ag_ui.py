@@ -21,6 +21,7 @@ from wick_graph.server.guard import Answerer, RequestContext
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.server.protocols.langgraph.asking import AskForm, Unsupported, start
 from wick_graph.server.protocols.langgraph.following import messages_in, waiting
+from wick_graph.server.protocols.parts import RUNS, Part, Parts
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.service.options import Problem
@@ -90,12 +91,8 @@ async def run(context: Answerer, agent_id: schemas.AgentIdPath, form: RunAgentIn
     return EventStream(pieces, ping=limits.ping, send_timeout=limits.send, headers=headers)
 
 
-_RUNS: Final = 1_000
-"""The latest runs of a thread, among which a request's may be."""
-
-
 async def _known(context: RequestContext, agent: Agent, form: RunAgentInput) -> StreamRow | None:
-    rows = await context.streams.run(context.streams.of_thread, form.thread_id, _RUNS)
+    rows = await context.streams.run(context.streams.of_thread, form.thread_id, RUNS)
     named = ((row, row.asked.get("labels", {}).get("metadata", {})) for row in rows)
     found = next((row for row, labels in named if labels.get(_RUN) == form.run_id), None)
     if found is None:
@@ -206,7 +203,7 @@ async def _told(
     context: RequestContext, agent: Agent, row: StreamRow, run_id: str
 ) -> AsyncIterator[Told | None]:
     ids = {"threadId": row.thread_id, "runId": run_id}
-    projection = _Projection(row)
+    parts = Parts(row)
     live = context.tenant.runs.find(row)
     log = None if live is None else live.event_log
     yield {"type": "RUN_STARTED", **ids}
@@ -216,8 +213,9 @@ async def _told(
             continue
         _, event = entry
         context.service.metrics_of(context.caller.tenant).sent()
-        for told in projection.of(event):
-            yield told
+        for part in parts.of(event):
+            for told in _parts(part):
+                yield told
         if event["event"] in TERMINAL:
             for told in await _end(agent, row, event):
                 yield {**told, **ids} if told["type"] == "RUN_FINISHED" else told
@@ -282,101 +280,32 @@ def _result_id(call: str) -> str:
     return f"result-{call}"
 
 
-class _Projection:
-    """Turns a run's events into those of AG-UI; each part begins once, and ends."""
+def _parts(part: Part) -> Iterator[Told]:
+    """Yield AG-UI's events for a part."""
+    kind, key, data = part
+    if kind == "reasoning-start":
+        yield {"type": "REASONING_START", "messageId": key}
+        yield {"type": "REASONING_MESSAGE_START", "messageId": key, "role": "reasoning"}
+    elif kind == "reasoning-end":
+        yield {"type": "REASONING_MESSAGE_END", "messageId": key}
+        yield {"type": "REASONING_END", "messageId": key}
+    elif kind == "text-start":
+        yield {"type": "TEXT_MESSAGE_START", "messageId": key, "role": "assistant"}
+    elif kind == "call-start":
+        named = {"toolCallName": data["name"], "parentMessageId": data["reply"]}
+        yield {"type": "TOOL_CALL_START", "toolCallId": key, **named}
+    elif kind == "result":
+        result = {"messageId": _result_id(key), "toolCallId": key, "role": "tool"}
+        yield {"type": "TOOL_CALL_RESULT", **result, "content": data["output"]}
+    elif kind in _PLAIN:
+        name, of = _PLAIN[kind]
+        yield {"type": name, of: key, **data}
 
-    def __init__(self, row: StreamRow) -> None:
-        self._run_id = row.run_id
-        self._count = 0
-        self._begin()
 
-    def _begin(self) -> None:
-        self._count += 1
-        self._key = ""
-        self._open: dict[str, Told] = {}
-        """What has begun and not ended: kind, and its last event."""
-        self._calls: dict[Any, str] = {}
-        self._has_text = False
-
-    def of(self, event: Wire) -> Iterator[Told]:
-        """Yield the events of one of ours."""
-        kind, data = event["event"], event.get("data", {})
-        if kind in ("on_chat_model_start", "on_chat_model_retry", "error"):
-            yield from self._close()
-            self._begin()
-        elif kind == "on_chat_model_stream":
-            yield from self._piece(data)
-        elif kind == "on_chat_model_end":
-            yield from self._whole(data)
-        elif kind == "on_tool_end":
-            call = event["run_id"]
-            result = {"messageId": _result_id(call), "toolCallId": call, "role": "tool"}
-            yield {"type": "TOOL_CALL_RESULT", **result, "content": data["output"]}
-
-    def _name(self, data: Mapping[str, Any]) -> str:
-        """Return the reply's id."""
-        if not self._key:
-            self._key = data.get("message_id") or f"run-{self._run_id}-{self._count}"
-        return self._key
-
-    def _piece(self, data: Mapping[str, Any]) -> Iterator[Told]:
-        key = self._name(data)
-        if thought := data.get("reasoning"):
-            yield from self._reasoning(f"{key}-reasoning", thought)
-        if data["delta"]:
-            yield from self._text(key, data["delta"])
-        for piece in data.get("calls", ()):
-            yield from self._call(key, piece)
-
-    def _reasoning(self, key: str, delta: str) -> Iterator[Told]:
-        own = {"messageId": key}
-        if "reasoning" not in self._open:
-            self._open["reasoning"] = own
-            yield {"type": "REASONING_START", **own}
-            yield {"type": "REASONING_MESSAGE_START", **own, "role": "reasoning"}
-        yield {"type": "REASONING_MESSAGE_CONTENT", **own, "delta": delta}
-
-    def _text(self, key: str, delta: str) -> Iterator[Told]:
-        yield from self._close("reasoning")
-        if "text" not in self._open:
-            self._open["text"] = {"messageId": key}
-            yield {"type": "TEXT_MESSAGE_START", "messageId": key, "role": "assistant"}
-        self._has_text = True
-        yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": key, "delta": delta}
-
-    def _call(self, key: str, piece: Mapping[str, Any]) -> Iterator[Told]:
-        index = piece.get("index")
-        if index not in self._calls:
-            if not piece.get("id") or not piece.get("name"):
-                return  # the whole reply tells it
-            yield from self._close("reasoning", "text")
-            call = self._calls[index] = str(piece["id"])
-            self._open[call] = {"toolCallId": call}
-            named = {"toolCallName": piece["name"], "parentMessageId": key}
-            yield {"type": "TOOL_CALL_START", "toolCallId": call, **named}
-        if piece.get("args"):
-            call = self._calls[index]
-            yield {"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": piece["args"]}
-
-    def _whole(self, data: Mapping[str, Any]) -> Iterator[Told]:
-        key = self._name(data)
-        if data["content"] and not self._has_text:
-            yield from self._text(key, data["content"])
-        for call in data["tool_calls"]:
-            if call["id"] not in self._calls.values():
-                args = json.dumps(call["args"])
-                yield from self._call(key, {**call, "index": ("whole", call["id"]), "args": args})
-        yield from self._close()
-        self._begin()
-
-    def _close(self, *kinds: str) -> Iterator[Told]:
-        for kind in kinds or [*self._open]:
-            own = self._open.pop(kind, None)
-            if own is None:
-                continue
-            if kind == "reasoning":
-                yield {"type": "REASONING_MESSAGE_END", **own}
-                yield {"type": "REASONING_END", **own}
-            else:
-                ended = "TEXT_MESSAGE_END" if kind == "text" else "TOOL_CALL_END"
-                yield {"type": ended, **own}
+_PLAIN: Final[Mapping[str, tuple[str, str]]] = {
+    "reasoning-delta": ("REASONING_MESSAGE_CONTENT", "messageId"),
+    "text-delta": ("TEXT_MESSAGE_CONTENT", "messageId"),
+    "text-end": ("TEXT_MESSAGE_END", "messageId"),
+    "call-delta": ("TOOL_CALL_ARGS", "toolCallId"),
+    "call-end": ("TOOL_CALL_END", "toolCallId"),
+}

@@ -28,7 +28,7 @@ from wick_graph.server.protocols.langgraph.following import (
     waiting,
 )
 from wick_graph.server.protocols.langgraph.frames import Frames, error_of
-from wick_graph.server.sse import EventStream, named_frame
+from wick_graph.server.sse import EventStream, JsonStream, named_frame
 from wick_graph.service.event_log import TERMINAL, Wire
 from wick_graph.service.options import Problem
 from wick_graph.store.server_rows import RUNNING, StreamRow
@@ -134,26 +134,19 @@ def _headers(row: StreamRow, follow: str) -> dict[str, str]:
     return {"Content-Location": path, "Location": f"{path}/{follow}"}
 
 
-class _Whole(EventStream):
-    """One JSON value that may take long: its head is sent at once, then blanks."""
-
-    media_type = "application/json"
-    ping_piece = b"\n"
-
-
 def _waited(
     context: RequestContext,
     row: StreamRow,
     make: Callable[[], AsyncIterator[bytes | None]],
     *,
     cancel: bool,
-) -> _Whole:
+) -> JsonStream:
     async def left() -> None:
         if cancel:
             await context.tenant.runs.cancel(row.thread_id, row.run_id)
 
     limits = context.options.limits
-    return _Whole(
+    return JsonStream(
         make, ping=limits.ping, send_timeout=limits.send, left=left, headers=_headers(row, "join")
     )
 
