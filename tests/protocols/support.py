@@ -150,6 +150,12 @@ class Process:
         self.made.kill()
         self.made.wait(SECONDS)
 
+    async def left(self) -> int:
+        """Leave it, as an editor that is closed; return its exit code."""
+        assert self.made.stdin is not None
+        self.made.stdin.close()
+        return await self.ended()
+
     async def ended(self) -> int:
         """Return its exit code."""
         return await asyncio.to_thread(self.made.wait, SECONDS)

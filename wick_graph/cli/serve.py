@@ -257,8 +257,8 @@ def acp(
     from wick_graph.errors import ConfigError, missing_extra
 
     try:
-        from wick_graph.protocols.acp import StandardStreams
         from wick_graph.protocols.acp import serve as answer
+        from wick_graph.protocols.streams import StandardStreams
     except ImportError:
         raise ConfigError(missing_extra("wick acp", "the ACP SDK", "acp")) from None
     from wick_graph.service import service as services

@@ -11,14 +11,13 @@ import asyncio
 import json
 import logging
 import os
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final, cast
 
 from acp import PROTOCOL_VERSION, RequestError, schema
 from acp import helpers as make
@@ -34,6 +33,7 @@ from wick_graph.errors import ConfigError, ThreadBusyError, WickError
 from wick_graph.hooks.approvals import KIND, shown_in
 from wick_graph.loading import backends_in
 from wick_graph.messages.content import visible
+from wick_graph.protocols.streams import StandardStreams
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.service.options import LOCAL, Problem, problem_of
 from wick_graph.service.runs import DetachedRun, RunRequest, wait_for_start
@@ -41,9 +41,6 @@ from wick_graph.service.service import Service
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
 log: Final = logging.getLogger("wick_graph.acp")
-
-_LINE: Final = 64 * 1024 * 1024
-"""Bytes of a message."""
 
 _LEFT: Final = 5.0
 """Seconds for runs to end after the editor has gone."""
@@ -197,11 +194,14 @@ class _Updates:
                 yield from _said("thought", reasoning_of(one), key)
                 yield from _said("agent", one.text, key)
                 for call in one.tool_calls:
-                    result = results.get(call["id"] or "")
-                    yield self._begun(call, "failed" if ended else "pending")
-                    if result is not None:
+                    begun = self._begun(call, "failed" if ended else "pending")
+                    if (result := results.get(call["id"] or "")) is not None:
                         self._known.add(result.tool_call_id)
-                        yield _ended(result.tool_call_id, result.text, result.status == "error")
+                        made = _ended(result.tool_call_id, result.text, result.status == "error")
+                        facts = (made.status, made.content, made.raw_output)
+                        named = zip(("status", "content", "raw_output"), facts, strict=True)
+                        begun = begun.model_copy(update=dict(named))
+                    yield begun
         yield from _plan(todos)
 
     def of(self, event: Wire, *, is_old: bool) -> Iterator[Any]:
@@ -723,86 +723,6 @@ def _unseen(row: StreamRow, messages: Sequence[BaseMessage]) -> Iterator[Any]:
     for content in given:
         if last is None or last.content != content:
             yield from _said("user", HumanMessage(content).text)
-
-
-# --- Standard input and output.
-
-
-class StandardStreams:
-    """Takes standard input and output for the protocol.
-
-    What else reads from them gets nothing, and what else prints, prints to standard error.
-    """
-
-    def __init__(self) -> None:
-        self._given: BinaryIO = os.fdopen(os.dup(0), "rb", buffering=0)
-        self._told: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        os.dup2(2, 1)
-        sys.stdout = sys.stderr
-
-    async def opened(self) -> _Lines:
-        """Return them as a way for messages.
-
-        Raises:
-            ConfigError: They are files.
-        """
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=_LINE)
-        try:
-            await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._given)
-            transport, protocol = await loop.connect_write_pipe(
-                asyncio.streams.FlowControlMixin, self._told
-            )
-        except ValueError:
-            raise ConfigError("wick acp speaks with an editor over pipes, not files") from None
-        return _Lines(reader, asyncio.StreamWriter(transport, protocol, None, loop))
-
-
-class _Lines:
-    """Messages as lines of JSON."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._sending = asyncio.Lock()
-
-    async def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None at the end. What is no message is answered."""
-        while True:
-            try:
-                line = await self._reader.readline()
-            except (ValueError, ConnectionError):
-                await self._refuse(-32600, f"a message has at most {_LINE} bytes")
-                continue
-            if not line:
-                return None
-            if not line.strip():
-                continue
-            try:
-                made = json.loads(line)
-            except (ValueError, RecursionError):
-                await self._refuse(-32700, "send one JSON object in each line")
-                continue
-            if isinstance(made, dict):
-                return made
-            await self._refuse(-32600, "send one JSON object in each line")
-
-    async def _refuse(self, code: int, text: str) -> None:
-        error = {"code": code, "message": text}
-        with suppress(OSError):
-            await self.send({"jsonrpc": "2.0", "id": None, "error": error})
-
-    async def send(self, message: dict[str, Any]) -> None:
-        """Send a message."""
-        async with self._sending:
-            self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
-            await self._writer.drain()
-
-    async def close(self) -> None:
-        """Send no more."""
-        self._writer.close()
 
 
 async def serve(service: Service, agent_id: str | None, streams: StandardStreams) -> None:

@@ -1,4 +1,4 @@
-"""Tools that the caller of a run has: a call of one is a question, and the caller's result answers."""
+"""Tools that the caller of a run has: a call is a question, and the result its answer."""
 
 from __future__ import annotations
 
