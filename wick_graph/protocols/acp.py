@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -90,33 +91,20 @@ _SUBJECTS: Final = ("path", "file_path", "pattern", "command", "query")
 _TITLE: Final = 100
 
 
-class _Calls:
-    """Describes calls; paths are those of an agent's folder."""
-
-    def __init__(self, folder: str | None) -> None:
-        self._folder = folder
-
-    def facts(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the title, kind, places, input and content of a call that has no result."""
-        subject = next((args[key] for key in _SUBJECTS if isinstance(args.get(key), str)), "")
-        title = visible(f"{name} {subject}".strip().partition("\n")[0])
-        path = args.get("path", args.get("file_path"))
-        at = self._place(path) if name in _KINDS and isinstance(path, str) else None
-        return {
-            "title": title if len(title) <= _TITLE else f"{title[: _TITLE - 1]}…",
-            "kind": _KINDS.get(name, "other"),
-            "locations": [] if at is None else [schema.ToolCallLocation(path=at)],
-            "raw_input": dict(args),
-            "content": [_change(at, name, args) or _text(_json(args))],
-        }
-
-    def _place(self, path: str) -> str | None:
-        """Return a file's path on this machine; None in a container."""
-        return (
-            None
-            if self._folder is None
-            else os.path.normpath(f"{self._folder}/{path}" if path[:1] != "/" else path)
-        )
+def _facts(folder: str | None, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the title, kind, places, input and content of a call; paths are below the folder."""
+    subject = next((args[key] for key in _SUBJECTS if isinstance(args.get(key), str)), "")
+    title = visible(f"{name} {subject}".strip().partition("\n")[0])
+    path, at = args.get("path", args.get("file_path")), None
+    if folder is not None and name in _KINDS and isinstance(path, str):
+        at = os.path.normpath(path if path.startswith("/") else f"{folder}/{path}")
+    return {
+        "title": title if len(title) <= _TITLE else f"{title[: _TITLE - 1]}…",
+        "kind": _KINDS.get(name, "other"),
+        "locations": [] if at is None else [schema.ToolCallLocation(path=at)],
+        "raw_input": dict(args),
+        "content": [_change(at, name, args) or _text(_code(args))],
+    }
 
 
 def _change(at: str | None, name: str, args: Mapping[str, Any]) -> Any:
@@ -133,8 +121,11 @@ def _text(text: str) -> Any:
     return make.tool_content(make.text_block(text))
 
 
-def _json(value: Any) -> str:
-    return visible(json.dumps(value, ensure_ascii=False, indent=1, default=str))
+def _code(value: Any) -> str:
+    """Return data as a block of code, which nothing in it can end."""
+    text = visible(json.dumps(value, ensure_ascii=False, indent=1, default=str))
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
+    return f"{fence}json\n{text}\n{fence}"
 
 
 def _plan(todos: Any) -> Iterator[Any]:
@@ -164,7 +155,7 @@ class _Updates:
     """Turns stored messages and a run's events into updates; what was shown is not shown again."""
 
     def __init__(self, folder: str | None) -> None:
-        self._calls = _Calls(folder)
+        self._folder = folder
         self._known: set[str] = set()
         """Replies, and calls with a result, of the thread's last turn."""
         self._args: dict[str, Mapping[str, Any]] = {}
@@ -223,16 +214,17 @@ class _Updates:
 
     def _begun(self, call: Mapping[str, Any], status: schema.ToolCallStatus = "pending") -> Any:
         self._args[call["id"]] = call["args"]
-        facts = self._calls.facts(call["name"], call["args"])
+        facts = _facts(self._folder, call["name"], call["args"])
         return make.start_tool_call(call["id"], status=status, **facts)
 
     def asked(self, question: Mapping[str, Any]) -> Any:
         """Return a call that waits for an approval, with why it does."""
-        facts = self._calls.facts(question["tool"], question["args"])
+        facts = _facts(self._folder, question["tool"], question["args"])
         below = "".join(f"{agent}: " for agent in question.get("agents") or ())
         facts["title"] = visible(below + facts["title"])
-        if why := question.get("why"):
-            facts["content"] = [_text(visible(why)), *facts["content"]]
+        whole = _text(_code(question["args"]))  # all of it, whatever the change shows
+        changes = [one for one in facts["content"] if one.type == "diff"]
+        facts["content"] = [_text(visible(question.get("why") or "")), *changes, whole]
         return schema.ToolCallUpdate(tool_call_id=question["call_id"], status="pending", **facts)
 
     def _piece(self, event: Wire, data: Mapping[str, Any]) -> Iterator[Any]:
@@ -254,7 +246,7 @@ class _Updates:
     def _started(self, event: Wire, data: Mapping[str, Any]) -> Iterator[Any]:
         call = event["run_id"]
         if call not in self._known:
-            facts = {} if call in self._args else self._calls.facts(event["name"], data["args"])
+            facts = {} if call in self._args else _facts(self._folder, event["name"], data["args"])
             self._args[call] = data["args"]  # a person may have changed them
             yield make.update_tool_call(call, status="in_progress", **facts)
 
@@ -269,7 +261,7 @@ class _Updates:
     def _inner(self, event: Wire, data: Mapping[str, Any]) -> Iterator[Any]:
         inner, call = data["event"], event["run_id"]
         if inner["event"] == "on_tool_start" and call not in self._known:
-            title = self._calls.facts(inner["name"], inner["data"]["args"])["title"]
+            title = _facts(self._folder, inner["name"], inner["data"]["args"])["title"]
             lines = self._below.setdefault(call, [])
             lines.append(f"{'/'.join(data['path'])}: {title}")
             yield make.update_tool_call(call, content=[_text("\n".join(lines))])
@@ -281,7 +273,7 @@ class _Updates:
     def _done(self, event: Wire, data: Mapping[str, Any]) -> Iterator[Any]:
         given, self._output = self._output, None
         if given is not None and data["stopped_because"] == "done":
-            yield from _said("agent", f"```json\n{_json(given)}\n```")
+            yield from _said("agent", _code(given))
 
 
 _MAKERS: Final[Mapping[str, Any]] = {
@@ -711,9 +703,9 @@ def _is_call(found: Any) -> bool:
 
 def _question(value: Any) -> str:
     if not isinstance(value, Mapping):
-        return value if isinstance(value, str) else _json(value)
+        return value if isinstance(value, str) else _code(value)
     options = [f"\n- {one}" for one in value.get("options") or ()]
-    return f"{value.get('question') or _json(value)}{''.join(options)}"
+    return f"{value.get('question') or _code(value)}{''.join(options)}"
 
 
 def _unseen(row: StreamRow, messages: Sequence[BaseMessage]) -> Iterator[Any]:
