@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.protocols.support import write
 from tests.server.support import Served, serving
 
 pytestmark = [pytest.mark.doors, pytest.mark.xdist_group("doors")]
@@ -92,3 +94,18 @@ def shown(messages: Any) -> list[str]:
     """Return what a page shows of messages: texts and results."""
     parts = [part for message in messages for part in message["parts"]]
     return [part.get("text", part.get("output")) for part in parts if part["type"] != "step-start"]
+
+
+def test_acp_s_client_with_an_approval_and_a_kill(tmp_path: Path) -> None:
+    write(tmp_path)
+    seen = told("acp_client.mjs", str(tmp_path), sys.executable)
+    said = [["agent_message_chunk", "Let me see."]]
+    call = [["tool_call_update", "in_progress"], ["tool_call_update", "completed"]]
+    end = [*call, ["agent_message_chunk", "It is 42."]]
+    assert seen["prompt"] == {
+        "stopReason": "end_turn",
+        "shown": [*said, ["tool_call", "pending"], *end],
+    }
+    assert seen["asked"] == 1
+    before = [["user_message_chunk", "What is 21*2?"], *said, ["tool_call", "pending"]]
+    assert seen["loaded"] == [*before, *end]

@@ -1,7 +1,8 @@
-"""`wick serve`, `wick tools`, `wick mcp`, `wick token`: servers and their access tokens."""
+"""`wick serve`, `tools`, `mcp`, `acp`, `token`: servers and their access tokens."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ import typer
 from wick_graph.cli import output
 from wick_graph.cli.select import (
     DEFAULT_FILE,
+    AgentArgument,
     from_code,
     load_trusted,
     opened,
+    pick,
     take_target,
     trusted_file,
 )
@@ -235,6 +238,39 @@ def _check_contexts(agents: Agents) -> None:
             raise ConfigError(
                 f"{why}; over MCP no caller gives one, so give its fields defaults"
             ) from None
+
+
+# --- `wick acp`: the agents in an editor.
+
+
+def acp(
+    agent: AgentArgument = None,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    model: Annotated[str | None, output.MODEL] = None,
+    trust: Annotated[bool, output.TRUST] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Speak the Agent Client Protocol with the editor that starts this command.
+
+    Without AGENT, the editor offers all agents of the file as modes of a session.
+    """
+    from wick_graph.errors import ConfigError, missing_extra
+
+    try:
+        from wick_graph.protocols.acp import serve as answer
+        from wick_graph.protocols.streams import StandardStreams
+    except ImportError:
+        raise ConfigError(missing_extra("wick acp", "the ACP SDK", "acp")) from None
+    from wick_graph.service import service as services
+    from wick_graph.service.options import ServerOptions
+
+    streams = StandardStreams()  # before anything that may print is loaded
+    agent_id = take_target(agent)
+    options = ServerOptions(auth=False)
+    service = served(services, code_named(), options, config, model, trust=trust)
+    chosen = None if agent_id is None else pick(agent_id, service.file)
+    with output.terminable():
+        asyncio.run(answer(service, chosen, streams))
 
 
 # --- `wick tools`: Python functions as tools that agents elsewhere call over HTTP.

@@ -39,6 +39,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.store.notices import topic
 from wick_graph.store.server_rows import QUEUED, StreamRow
 from wick_graph.tools.arguments import check_foreign
+from wick_graph.tools.frontend import frontend_tool
 from wick_graph.tracing.otel import carried, current_traceparent
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class RunRequest:
     """Resume even if the thread is poisoned. Not kept for a recovery after a crash."""
     output_schema: dict[str, Any] | None = None
     """The JSON schema of the output for this run, in place of the agent's own."""
+    frontend_tools: list[dict[str, Any]] = field(default_factory=list)
+    """Tools that the caller has, by name, description and parameters; an answer keeps them."""
     labels: Mapping[str, Any] | None = None
     """What a door keeps with the run for its clients; `ids` are those of the messages."""
 
@@ -77,6 +80,8 @@ class RunRequest:
         made: dict[str, Any] = {"agent": self.agent_id, "kind": self.kind}
         if self.output_schema is not None:
             made["output_schema"] = self.output_schema
+        if self.frontend_tools:
+            made["frontend_tools"] = self.frontend_tools
         if self.labels:
             made["labels"] = dict(self.labels)
         if self.context is not None:
@@ -97,12 +102,15 @@ class RunRequest:
             answer=data.get("answer", _NOTHING),
             output_schema=data.get("output_schema"),
             context=data.get("context"),
+            frontend_tools=list(data.get("frontend_tools", ())),
             labels=data.get("labels"),
         )
 
     def begin(self, agent: Agent, row: StreamRow, debug: Any = None) -> AsyncIterator[Event]:
         """Begin the run; a debug session can hold it."""
         agent = with_schema(agent, self.output_schema)
+        if self.frontend_tools:
+            agent = agent.with_tools([*map(frontend_tool, self.frontend_tools)])
         more: dict[str, Any] = {
             "config": {"metadata": {"run_id": row.run_id}},
             "context": self.context,
@@ -417,7 +425,8 @@ class Runs:
     async def _start(
         self, agent: Agent, request: RunRequest, thread_id: str, key: str | None, named: bool
     ) -> DetachedRun | StreamRow:
-        streams, data = self._saver.streams, request.to_dict()
+        streams, request = self._saver.streams, await self._with_tools(request, thread_id)
+        data = request.to_dict()
         where = thread_id if named else None
         hashed = None if key is None else _hash(self._tenant, key)
         if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
@@ -445,6 +454,16 @@ class Runs:
             await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
         run = DetachedRun(row, EventLog(self._saver, row, row.first))
         return self._drive(run, request.begin(agent, row, self._holder(thread_id)))
+
+    async def _with_tools(self, request: RunRequest, thread_id: str) -> RunRequest:
+        """Give an answer the caller's tools of the run that asked."""
+        if request.kind == "message" or request.frontend_tools:
+            return request
+        streams = self._saver.streams
+        last = await streams.run(streams.of_thread, thread_id, 1)
+        if not last or last[0].asked["agent"] != request.agent_id:
+            return request
+        return replace(request, frontend_tools=list(last[0].asked.get("frontend_tools", ())))
 
     def _known(
         self, row: StreamRow, data: Mapping[str, Any], where: str | None

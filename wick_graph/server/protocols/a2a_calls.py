@@ -259,9 +259,9 @@ async def _begun(call: Call, request: Any) -> Exchange:
                 return one
         said = {"role": "user", "id": message.message_id, "content": _content(message.parts)}
         asked |= {"input": {"messages": [said]}, "if_not_exists": "create"}
-    run = await start(call.context, AskForm(**asked), thread_id)
-    found = await call.tasks_in(run.row.thread_id)
-    return next((one for one in found if one.last.run_id == run.row.run_id), Exchange([run.row]))
+    row = await start(call.context, AskForm(**asked), thread_id)
+    found = await call.tasks_in(row.thread_id)
+    return next((one for one in found if one.last.run_id == row.run_id), Exchange([row]))
 
 
 def _check_message(message: Any, wanted: Any) -> None:

@@ -26,6 +26,7 @@ from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.service.options import Problem
 from wick_graph.store.server_rows import StreamRow
+from wick_graph.tools import frontend
 
 router: Final = APIRouter(tags=["ag-ui"])
 
@@ -45,8 +46,18 @@ class ResumeEntry(BaseModel):
     metadata: dict[str, Any] | None = None
 
 
+class FrontendTool(BaseModel):
+    """A tool that the page has; a call of it is an interrupt, and the page's result its answer."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    name: Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    description: Annotated[str, Field(max_length=10_000)] = ""
+    parameters: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
 class RunAgentInput(BaseModel):
-    """A request for a run; the agent's tools and state are its own."""
+    """A request for a run; the agent's state is its own."""
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
     thread_id: schemas.ThreadIdText
@@ -55,8 +66,8 @@ class RunAgentInput(BaseModel):
     resume: Annotated[list[ResumeEntry], Field(max_length=100)] | None = None
     protocol_version: str | None = None
     parent_run_id: str | None = None
+    tools: Annotated[list[FrontendTool], Field(max_length=64)] | None = None
     state: Unsupported = None
-    tools: Unsupported = None
     context: Unsupported = None
     forwarded_props: Unsupported = None
 
@@ -94,13 +105,58 @@ async def _known(context: RequestContext, agent: Agent, form: RunAgentInput) -> 
 
 async def _started(context: RequestContext, agent: Agent, form: RunAgentInput) -> StreamRow:
     asked: dict[str, Any] = {"assistant_id": agent.name, "metadata": {_RUN: form.run_id}}
-    if form.resume:
+    tools = [one.model_dump(exclude={"metadata"}) for one in form.tools or ()]
+    _check_tools(agent, tools)
+    resume = form.resume or await _results(context, agent, form)
+    if resume:
         await context.thread(form.thread_id)
         state = await agent.graph.aget_state(shapes.at(form.thread_id))
-        asked["command"] = {"resume": _answers(state, form.resume)}
+        asked["command"] = {"resume": _answers(state, resume)}
     else:
         asked |= {"input": {"messages": form.messages}, "if_not_exists": "create"}
-    return await start(context, AskForm(**asked, multitask_strategy="reject"), form.thread_id)
+    made = AskForm(**asked, multitask_strategy="reject")
+    return await start(context, made, form.thread_id, frontend_tools=tools)
+
+
+def _check_tools(agent: Agent, tools: list[dict[str, Any]]) -> None:
+    """Refuse tools that the agent has, or that the model cannot be shown.
+
+    Raises:
+        Problem: One of them is refused.
+    """
+    own = agent.spec.toolbox.at({}) if tools else {}
+    for index, one in enumerate(tools):
+        taken = one["name"] in own or one["name"] in [known["name"] for known in tools[:index]]
+        if taken or agent.spec.guest:
+            why = "there is a tool of that name" if taken else "a graph takes no more tools"
+            raise Problem(400, f"tools[{index}].name: {why}")
+        frontend.frontend_tool(one)
+
+
+async def _results(context: RequestContext, agent: Agent, form: RunAgentInput) -> list[ResumeEntry]:
+    """Return the results of the calls that wait for the page, which clients send as messages.
+
+    Raises:
+        Problem: A message of the user follows them.
+    """
+    told: dict[str, Any] = {}
+    for one in form.messages:
+        if one.get("role") == "tool":
+            told[str(one.get("toolCallId"))] = one.get("content")
+    if not told or await context.saver.threads.aget(form.thread_id) is None:
+        return []
+    state = await agent.graph.aget_state(shapes.at(form.thread_id))
+    calls = {
+        one.value["call_id"]: one.id for one in state.interrupts if frontend.is_call(one.value)
+    }
+    found = [
+        ResumeEntry(interrupt_id=key, status="resolved", payload=told[call])
+        for call, key in calls.items()
+        if call in told
+    ]
+    if found and form.messages[-1].get("role") == "user":
+        raise Problem(400, "messages: send the results of the tools first, then the new message")
+    return found
 
 
 def _answers(state: StateSnapshot, given: list[ResumeEntry]) -> dict[str, Any]:
@@ -110,11 +166,19 @@ def _answers(state: StateSnapshot, given: list[ResumeEntry]) -> dict[str, Any]:
     if {*known} != {one.id for one in state.interrupts}:
         raise Problem(400, "resume: answer each question that waits, and no other")
     made: dict[str, Any] = {
-        one.id: known[one.id].payload for one in state.interrupts if one not in calls
+        one.id: _result(known[one.id]) if frontend.is_call(one.value) else known[one.id].payload
+        for one in state.interrupts
+        if one not in calls
     }
     if calls:
         made[calls[0].id] = {"decisions": [_decision(known[one.id], one.value) for one in calls]}
     return made
+
+
+def _result(given: ResumeEntry) -> str:
+    if given.status == "cancelled":
+        return "the user cancelled this call; it was not run"
+    return frontend.result_text(given.payload)
 
 
 def _decision(given: ResumeEntry, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,6 +238,10 @@ async def _end(agent: Agent, row: StreamRow, event: Wire) -> list[Told]:
 
 def _question(found: Any) -> Told:
     value = found.value
+    if frontend.is_call(value):
+        own = {"tool": value["tool"], "args": shapes.plain(value["args"]), "frontend": True}
+        where = {"toolCallId": value["call_id"], "metadata": own}
+        return {"id": found.id, "reason": "tool_call", "message": "", **where}
     if not shapes.is_approval(value):
         text = value if isinstance(value, str) else (value or {}).get("question", "")
         return {"id": found.id, "reason": "input_required", "message": str(text)}

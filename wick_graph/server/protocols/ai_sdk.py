@@ -67,10 +67,10 @@ async def chat(context: Answerer, agent_id: schemas.AgentIdPath, form: ChatForm)
             return _stream(context, known, replays=True)
         metadata = form.messages[-1].get("metadata") or None
         asked |= {"input": {"messages": said}, "if_not_exists": "create", "metadata": metadata}
-    run = await start(context, _read(asked), form.id)
+    row = await start(context, _read(asked), form.id)
     found = await exchanges_of(context, form.id, agent.name)
-    mine = [one for one in found if one.last.run_id == run.row.run_id]
-    return _stream(context, *(mine or [Exchange([run.row])]), replays=not answers)
+    mine = [one for one in found if one.last.run_id == row.run_id]
+    return _stream(context, *(mine or [Exchange([row])]), replays=not answers)
 
 
 @router.get(
