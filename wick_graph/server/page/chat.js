@@ -3,7 +3,7 @@ import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } f
 import { ask, begin, send, who } from "./api.js";
 import { groups, Questions, Refusal } from "./approvals.js";
 import { Markdown } from "./markdown.js";
-import { follow, isOnline, listen } from "./stream.js";
+import { follow, listen } from "./stream.js";
 import { Talk } from "./talk.js";
 import { counted, took, Value } from "./values.js";
 
@@ -417,7 +417,7 @@ export function Chat({ thread }) {
   if (!info) return html`<main class="page" aria-busy="true"><p class="faint">Loading the conversation …</p></main>`;
   return html`<main class="chat">
     <div class="head"><h1>${info.title || thread}</h1>
-      <p class="line faint">${info.agent} <span role="status">${isRunning ? "● running" : info.status === "waiting" ? "◆ waits for an answer" : info.status === "failed" ? "✕ failed" : "○ idle"}${!isOnline.value && " · the server is not reached; trying again"}</span>
+      <p class="line faint">${info.agent} <span role="status">${isRunning ? "● running" : info.status === "waiting" ? "◆ waits for an answer" : info.status === "failed" ? "✕ failed" : "○ idle"}</span>
         ${isRunning && html`<button onClick=${stop}>Stop</button>`}</p>
       ${conversation.failed.value && html`<p class="bad" role="alert">${conversation.failed.value}</p>`}</div>
     <div class="talk">
