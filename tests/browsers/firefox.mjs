@@ -104,7 +104,7 @@ for (const [mode, extraPrefsFirefox] of Object.entries(modes)) {
   const browser = await puppeteer.launch({ browser: "firefox", executablePath, extraPrefsFirefox, headless: true });
   try {
     await matrix(browser, mode);
-    if (mode === "light") await keys(browser);
+    if (mode === Object.keys(modes).at(-1)) await keys(browser); // it answers what waits
   } finally {
     await browser.close();
   }
