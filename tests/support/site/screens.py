@@ -1,4 +1,4 @@
-"""The pictures of the page in the browser: each view, of runs of the agent that `wick init` writes."""
+"""Pictures of the page in the browser: each view, of runs of the agent that `wick init` writes."""
 
 from __future__ import annotations
 
