@@ -41,7 +41,7 @@ ORDER: Final = {
     "how-to": (
         *("python", "tools", "hooks", "approvals", "guardrails", "context", "subagents"),
         *("messages", "threads", "long-term-memory", "checkpointer", "sandbox", "server"),
-        *("langgraph-clients", "ag-ui", "editors"),
+        *("langgraph-clients", "ag-ui", "ai-sdk", "a2a", "editors"),
         *("testing", "debugging", "page"),
         *("gateway", "gateway-channels", "gateway-people", "gateway-memory", "gateway-schedule"),
     ),

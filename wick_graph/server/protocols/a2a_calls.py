@@ -28,7 +28,14 @@ from wick_graph.server.guard import RequestContext
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.server.protocols.langgraph.asking import AskForm, start
 from wick_graph.server.protocols.langgraph.following import waiting
-from wick_graph.server.protocols.parts import Exchange, Parts, exchanges, exchanges_of
+from wick_graph.server.protocols.parts import (
+    Exchange,
+    Parts,
+    content_of,
+    exchanges,
+    exchanges_of,
+    streamed,
+)
 from wick_graph.server.sse import EventStream, JsonStream
 from wick_graph.service.event_log import TERMINAL, Wire
 from wick_graph.service.options import problem_of
@@ -219,7 +226,7 @@ async def _send(call: Call, request: Any) -> Response:
     if wanted.return_immediately:
         task = _with_history(_View(exchange).task(), wanted)
         return JSONResponse(call.done(forms.SendMessageResponse(task=task)))
-    return _streamed(call, exchange, pieces, JsonStream)
+    return streamed(call.context, exchange.last, pieces, JsonStream)
 
 
 async def _send_streaming(call: Call, request: Any) -> Response:
@@ -275,26 +282,22 @@ def _check_message(message: Any, wanted: Any) -> None:
         raise errors.InvalidParamsError("message.messageId: give an id of at most 200 characters")
     if message.role != forms.Role.ROLE_USER:
         raise errors.InvalidParamsError("message.role: only users speak")
-    if not message.parts:
-        raise errors.InvalidParamsError("message.parts: must not be empty")
 
 
 def _content(parts: Any) -> Any:
     """Return the parts of a message as a content in our form."""
-    made: list[Json] = []
+    blocks: list[Any] = []
     for i, part in enumerate(parts):
-        kind = part.WhichOneof("content")
+        kind, media = part.WhichOneof("content"), part.media_type
         if kind == "text":
-            made.append({"type": "text", "text": part.text})
-        elif kind in ("raw", "url") and part.media_type.startswith("image/"):
-            data = base64.b64encode(part.raw).decode()
-            url = part.url or f"data:{part.media_type};base64,{data}"
-            made.append({"type": "image_url", "image_url": {"url": url}})
+            blocks.append(part.text)
+        elif kind in ("raw", "url") and media.startswith("image/"):
+            data = f"data:{media};base64,{base64.b64encode(part.raw).decode()}"
+            blocks.append({"url": part.url or data})
         else:
             raise errors.InvalidParamsError(f"message.parts[{i}]: only texts and images are taken")
-    content = made[0]["text"] if len(made) == 1 and "text" in made[0] else made
     try:
-        return schemas.check_parts(content)
+        return content_of(blocks)
     except ValueError as error:
         raise errors.InvalidParamsError(f"message.parts: {error}") from None
 
@@ -396,23 +399,7 @@ def _followed(call: Call, exchange: Exchange, since: StreamRow | None, wanted: A
         if not begun:
             yield frame(task=_with_history(view.task(), wanted))
 
-    return _streamed(call, exchange, pieces, EventStream)
-
-
-def _streamed(
-    call: Call,
-    exchange: Exchange,
-    pieces: Callable[[], AsyncIterator[bytes | None]],
-    kind: type[EventStream],
-) -> EventStream:
-    context, last = call.context, exchange.last
-    limits = context.options.limits
-
-    async def left() -> None:
-        if context.options.on_disconnect == "cancel" and call.context.caller.allows("run"):
-            await context.tenant.runs.cancel(last.thread_id, last.run_id)
-
-    return kind(pieces, ping=limits.ping, send_timeout=limits.send, left=left)
+    return streamed(call.context, exchange.last, pieces)
 
 
 # --- What the runs of an exchange are as a task.

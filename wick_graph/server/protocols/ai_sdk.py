@@ -7,7 +7,7 @@ each time; only the user's turns after the last answer, and answers to what wait
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -18,7 +18,14 @@ from wick_graph.server import schemas
 from wick_graph.server.guard import Answerer, Reader, RequestContext
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.server.protocols.langgraph.asking import AskForm, start
-from wick_graph.server.protocols.parts import Exchange, Part, Parts, exchanges_of
+from wick_graph.server.protocols.parts import (
+    Exchange,
+    Part,
+    Parts,
+    content_of,
+    exchanges_of,
+    streamed,
+)
 from wick_graph.server.routes.runs import SUSPENDED
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire
@@ -32,8 +39,6 @@ Json = dict[str, Any]
 _STREAM: Final[Any] = {200: {"content": {"text/event-stream": {}}}}
 
 _NONE: Final[Any] = {204: {"description": "Nothing runs in the chat."}}
-
-_HEADERS: Final = {"X-Vercel-AI-UI-Message-Stream": "v1"}
 
 
 class ChatForm(schemas.Form):
@@ -111,15 +116,9 @@ def _turns(form: ChatForm) -> list[Json]:
 
 _FIELDS: Final = frozenset({"id", "role", "parts", "metadata"})
 
-_PARTS: Final[Mapping[str, tuple[frozenset[str], Callable[[Json], Json]]]] = {
-    "text": (
-        frozenset({"type", "text", "state"}),
-        lambda part: {"type": "text", "text": part.get("text")},
-    ),
-    "file": (
-        frozenset({"type", "url", "mediaType", "filename"}),
-        lambda part: {"type": "image_url", "image_url": {"url": part.get("url")}},
-    ),
+_PARTS: Final[Mapping[str, frozenset[str]]] = {
+    "text": frozenset({"type", "text", "state"}),
+    "file": frozenset({"type", "url", "mediaType", "filename"}),
 }
 
 
@@ -127,21 +126,18 @@ def _turn(where: str, message: Json) -> Json:
     """Return a message of the user in our form."""
     if unknown := next((name for name in message if name not in _FIELDS), None):
         raise Problem(400, f"{where}.{unknown:.80}: unknown field")
-    made = []
+    blocks: list[Any] = []
     for i, part in enumerate(_listed(message.get("parts"))):
-        kind = str(part.get("type"))
+        at, kind = f"{where}.parts[{i}]", str(part.get("type"))
         if kind not in _PARTS:
-            raise Problem(400, f"{where}.parts[{i}].type: {kind:.80} is not supported")
-        fields, make = _PARTS[kind]
-        if unknown := next((name for name in part if name not in fields), None):
-            raise Problem(400, f"{where}.parts[{i}].{unknown:.80}: not supported")
-        if not str(part.get("mediaType", "image/")).startswith("image"):
-            raise Problem(400, f"{where}.parts[{i}].mediaType: only images are taken")
-        made.append(make(part))
-    texts = [part["text"] for part in made if part["type"] == "text"]
-    content = texts[0] if len(made) == 1 and texts else made
+            raise Problem(400, f"{at}.type: {kind:.80} is not supported")
+        if unknown := next((name for name in part if name not in _PARTS[kind]), None):
+            raise Problem(400, f"{at}.{unknown:.80}: not supported; leave it out")
+        if not str(part.get("mediaType", "image/")).startswith("image/"):
+            raise Problem(400, f"{at}.mediaType: only images are taken")
+        blocks.append({"url": part.get("url")} if kind == "file" else str(part.get("text")))
     try:
-        schemas.check_parts(content)
+        content = content_of(blocks)
     except ValueError as error:
         raise Problem(400, f"{where}.parts: {error}") from None
     return {"role": message["role"], "id": message.get("id"), "content": content}
@@ -204,19 +200,9 @@ def _decision(given: Json) -> Json:
 
 def _stream(context: RequestContext, exchange: Exchange, *, replays: bool) -> EventStream:
     """Stream an exchange: all of it, or only its last run, which continues the client's message."""
-    last = exchange.last
-
-    async def left() -> None:
-        if context.options.on_disconnect == "cancel":
-            await context.tenant.runs.cancel(last.thread_id, last.run_id)
-
-    return EventStream(
-        lambda: _pieces(context, exchange, replays),
-        ping=context.options.limits.ping,
-        send_timeout=context.options.limits.send,
-        left=left,
-        headers={**_HEADERS, "X-Thread-Id": last.thread_id, "X-Run-Id": last.run_id},
-    )
+    made = streamed(context, exchange.last, lambda: _pieces(context, exchange, replays))
+    made.headers["X-Vercel-AI-UI-Message-Stream"] = "v1"
+    return made
 
 
 async def _pieces(

@@ -1,4 +1,4 @@
-"""What the doors share: the parts of replies as clients draw them, and the runs of an exchange.
+"""What doors share: contents, the parts of replies as clients draw them, the runs of an exchange.
 
 An exchange is a user's message and all that answers it: a run, and the runs that continue it after
 a question, a failure or a cancellation. Clients of several protocols see it as one thing.
@@ -7,16 +7,37 @@ a question, a failure or a cancellation. Clients of several protocols see it as 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from wick_graph.server import schemas
 from wick_graph.server.guard import RequestContext
+from wick_graph.server.sse import EventStream, Pieces
 from wick_graph.service.event_log import Wire, events_after
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
 RUNS: Final = 1_000
 """The latest runs of a thread, among which those of an exchange are."""
+
+
+def content_of(blocks: Sequence[str | Mapping[str, Any]]) -> Any:
+    """Return texts, and the addresses of images, as the content of a message.
+
+    Args:
+        blocks: A text each, or `{"url": …}` of an image.
+
+    Raises:
+        ValueError: A block is refused.
+    """
+    made = [
+        {"type": "text", "text": one}
+        if isinstance(one, str)
+        else {"type": "image_url", "image_url": {"url": one["url"]}}
+        for one in blocks
+    ]
+    schemas.check_parts(made)
+    return blocks[0] if len(blocks) == 1 and isinstance(blocks[0], str) else made
 
 
 class Part(NamedTuple):
@@ -183,3 +204,19 @@ async def exchanges_of(context: RequestContext, thread_id: str, agent: str) -> l
     """Return the exchanges of a thread with an agent, the oldest first."""
     rows = await context.streams.run(context.streams.of_thread, thread_id, RUNS)
     return [one for one in exchanges(rows) if one.rows[0].asked["agent"] == agent]
+
+
+def streamed(
+    context: RequestContext,
+    row: StreamRow,
+    pieces: Callable[[], Pieces],
+    kind: type[EventStream] = EventStream,
+) -> EventStream:
+    """Stream a run; if the server is so set up, it is cancelled when the client disconnects."""
+
+    async def left() -> None:
+        if context.options.on_disconnect == "cancel" and context.caller.allows("run"):
+            await context.tenant.runs.cancel(row.thread_id, row.run_id)
+
+    limits, ids = context.options.limits, {"X-Thread-Id": row.thread_id, "X-Run-Id": row.run_id}
+    return kind(pieces, ping=limits.ping, send_timeout=limits.send, left=left, headers=ids)
