@@ -638,7 +638,7 @@ def test_another_tenant_finds_nothing_on_any_route(
     run_id = anna.runs.list(thread_id)[0]["run_id"]
     step = anna.threads.get_state(thread_id)["checkpoint"]["checkpoint_id"]
     anna.store.put_item(["anna"], key="k", value={"v": 1})
-    headers = {"X-Api-Key": tokens["bert"]}
+    headers = {"Authorization": f"Bearer {tokens['bert']}"}
     asked = 0
     with httpx.Client(
         base_url=guarded.url, headers=headers, timeout=SECONDS, trust_env=False
@@ -774,7 +774,7 @@ def test_a_remote_graph_goes_on_although_the_server_is_killed(server: Served) ->
     port, seen = server.port, []
     with langgraph_sdk.get_sync_client(url=f"{server.url}/langgraph") as client:
         slow = RemoteGraph("slow", sync_client=client)
-        for mode, chunk in slow.stream(ASK, stream_mode=["messages", "updates"]):
+        for mode, chunk, *_ in slow.stream(ASK, stream_mode=["messages", "updates"]):
             seen.append((mode, chunk))
             if len(seen) == 12:
                 server.kill()

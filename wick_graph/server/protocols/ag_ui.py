@@ -150,7 +150,9 @@ async def _results(context: RequestContext, agent: Agent, form: RunAgentInput) -
         one.value["call_id"]: one.id for one in state.interrupts if frontend.is_call(one.value)
     }
     found = [
-        ResumeEntry(interrupt_id=key, status="resolved", payload=told[call])
+        ResumeEntry.model_validate(
+            {"interruptId": key, "status": "resolved", "payload": told[call]}
+        )
         for call, key in calls.items()
         if call in told
     ]
