@@ -245,8 +245,12 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "models.demo",
         "models.fast_path",
         "models.scripted.yaml_script",
+        "picture.svg",
         "server.app",
+        "service.tenants",
         "store.checkpoint_write",
+        "store.keeper",
+        "store.sessions",
         "store.transactions",
     ),
     "command": (

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from ag_ui.core import Event, RunAgentInput, UserMessage
-from ag_ui_langgraph import LangGraphAgent
+from ag_ui_langgraph import LangGraphAgent  # type: ignore[import-untyped]  # it has no types
 from pydantic import TypeAdapter
 
 from tests.server.support import Served, serving
@@ -253,9 +253,8 @@ async def test_the_stock_adapter_of_langgraph_runs_an_agent_s_graph() -> None:
     helper = Agent("helper", model, tools=[calculate], store="sqlite:///:memory:")
     adapter = LangGraphAgent(name="helper", graph=helper.graph)
     said = [UserMessage(id="1", role="user", content="What is 21*2?")]
-    state = {"copilotkit": {}}
-    more: Any = {"tools": [], "context": [], "forwarded_props": {}, "state": state}
-    given = RunAgentInput(thread_id="stock", run_id="r1", messages=said, **more)
+    more: Any = {"tools": [], "context": [], "forwarded_props": {}, "state": {"copilotkit": {}}}
+    given = RunAgentInput(thread_id="stock", run_id="r1", messages=[*said], **more)
     events = [event async for event in adapter.run(given)]
     names = kinds(events)
     assert [event for event in events if event.type.value == "RUN_ERROR"] == []

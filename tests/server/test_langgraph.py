@@ -771,7 +771,7 @@ def test_a_client_sees_every_event_once_although_the_server_is_killed(
 
 
 def test_a_remote_graph_goes_on_although_the_server_is_killed(server: Served) -> None:
-    port, seen = server.port, []
+    port, seen = server.port, list[Any]()
     with langgraph_sdk.get_sync_client(url=f"{server.url}/langgraph") as client:
         slow = RemoteGraph("slow", sync_client=client)
         for mode, chunk, *_ in slow.stream(ASK, stream_mode=["messages", "updates"]):

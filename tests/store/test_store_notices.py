@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -62,7 +63,7 @@ def test_many_topics_share_a_few_transactions(opened: list[Notices], postgres_ur
     topics = [topic("thread", "anna", f"t{number}") for number in range(3_000)]
     with ExitStack() as stack, connected(postgres_url) as db:
         for each in topics:
-            stack.enter_context(two.listening(each, lambda each=each: seen.add(each)))
+            stack.enter_context(two.listening(each, partial(seen.add, each)))
         query = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
         before = db.execute(query).fetchone()
         begun = time.monotonic()

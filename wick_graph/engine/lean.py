@@ -259,6 +259,7 @@ class LeanLoop:
         (given,) = sent or (self._state(node, pad),)
         behind = partial(LeanLoop._state, self, node, pad) if sent else None
         writes: deque[tuple[str, Any]] = deque()
+        written = _algo.PregelTaskWrites(path, name, writes, triggers)
         rest, said, deep = self._base()
         conf = self.config[CONFIGURABLE]
         own = {
@@ -277,13 +278,7 @@ class LeanLoop:
                 **conf,
                 key.CONFIG_KEY_TASK_ID: task_id,
                 key.CONFIG_KEY_SEND: writes.extend,
-                key.CONFIG_KEY_READ: partial(
-                    local_read,
-                    pad,
-                    self.channels,
-                    self.managed,
-                    _algo.PregelTaskWrites(path, name, writes, triggers),
-                ),
+                key.CONFIG_KEY_READ: partial(local_read, pad, self.channels, self.managed, written),
                 **({_READ_STATE: behind} if _READ_STATE else {}),
                 key.CONFIG_KEY_CHECKPOINTER: self.checkpointer
                 or conf.get(key.CONFIG_KEY_CHECKPOINTER),

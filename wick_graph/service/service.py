@@ -184,7 +184,7 @@ class Tenant:
             box = self.saver.mailbox
             kept = await box.run(box.fact, CHANGES)
             await asyncio.to_thread(self.agents.take_over, kept)
-        except StorageError as error:  # whoever uses the store gets it too
+        except StorageError as error:  # each user of the store gets it too
             log.error("the agents of the tenant %s are not refreshed: %s", self.name, error)
 
     async def recover(self, runs: Collection[str] | None = None) -> None:
@@ -232,19 +232,7 @@ class Service:
         self.options = options or ServerOptions()
         self.given = given or {}
         """Agents made in Python, by id; each tenant has its own copy."""
-        for agent_id, agent in self.given.items():
-            if agent.given_store is not None and not isinstance(agent.given_store, str):
-                remedy = (
-                    f"compile the graph {agent_id} without a checkpointer"
-                    if agent.spec.guest
-                    else f"leave store= of the agent {agent_id} out, or make it a database URL"
-                )
-                raise ConfigError(f"the server keeps the threads of each tenant apart; {remedy}")
-            if self.options.auth and (what := shared_by(agent)):
-                raise ConfigError(
-                    f"the tenants of the server would share the {what} of the agent {agent_id}; "
-                    "declare it in agents.yaml, or serve one tenant alone with auth off"
-                )
+        _check_given(self.given, several_tenants=self.options.auth)
         self.file = file
         self.model, self._path = model, path
         if file.vouched is None:  # creating the server trusts the file in its present state
@@ -538,6 +526,27 @@ class Service:
         if (file.store_url, file.keys_source) != store:
             raise ConfigError(f"{path} names another store; restart the server to use it")
         return file, self.local.agents.of(file, built=True)
+
+
+def _check_given(given: Mapping[str, Agent], *, several_tenants: bool) -> None:
+    """Check that agents made in Python keep tenants apart.
+
+    Raises:
+        ConfigError: One of them has a store or state of its own.
+    """
+    for agent_id, agent in given.items():
+        if agent.given_store is not None and not isinstance(agent.given_store, str):
+            remedy = (
+                f"compile the graph {agent_id} without a checkpointer"
+                if agent.spec.guest
+                else f"leave store= of the agent {agent_id} out, or make it a database URL"
+            )
+            raise ConfigError(f"the server keeps the threads of each tenant apart; {remedy}")
+        if several_tenants and (what := shared_by(agent)):
+            raise ConfigError(
+                f"the tenants of the server would share the {what} of the agent {agent_id}; "
+                "declare it in agents.yaml, or serve one tenant alone with auth off"
+            )
 
 
 def _stamps(paths: Sequence[str]) -> dict[str, Sequence[int]]:

@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from wick_graph import machine
-from wick_graph.constants import THREAD_TTL_SECONDS, WARM_BYTES
+from wick_graph.constants import LEASE_SECONDS, THREAD_TTL_SECONDS, WARM_BYTES
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import statements, transactions
@@ -32,10 +32,6 @@ from wick_graph.store.transactions import Group, Transactions, Worker, closed
 from wick_graph.store.warm import Kept, WarmThreads
 
 # --- The owner of a thread: a process with a unique name, and whether it is alive.
-
-
-LEASE_SECONDS: Final = 30.0
-"""Seconds that a lease holds without being renewed; a frozen owner then loses it."""
 
 
 def owner() -> bytes:

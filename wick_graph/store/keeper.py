@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import literal, literal_column, select, tuple_, update
 
+from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
-from wick_graph.store.connection import LEASE_SECONDS, StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.schema import leases
 from wick_graph.store.statements import checked, compiled
 
 if TYPE_CHECKING:
+    from wick_graph.store.connection import StoreConnection
     from wick_graph.store.leases import Lease, Leases
 
 LOOK_SECONDS: Final = 1.0
@@ -75,7 +76,7 @@ class Keeper:
             return [LEASE_SECONDS, *(one.renews_each for one in self._stores if one.renews_each)]
 
     def _drop_expired(self, stores: Sequence[Leases]) -> None:
-        """Stop runs whose leases could not be renewed in time: another machine may have them now.
+        """Stop runs with leases that were not renewed in time: another machine may have them now.
 
         The store's clock is steady between two transactions. The other processes of a file are of
         this machine, and see that this one lives.
@@ -111,10 +112,18 @@ def keeper_for(core: StoreConnection) -> Keeper:
     return _keepers.setdefault(core.dialect.name, Keeper(elsewhere=True))
 
 
+def all_held(*stores: Leases) -> list[Lease]:
+    """Return the leases that some stores hold now.
+
+    Each of them may be given back, or be lost, before the caller looks at it.
+    """
+    return [lease for store in stores for lease in store.held()]
+
+
 def renew_all(core: StoreConnection, held: Sequence[Lease], until: float) -> list[Lease]:
     """Renew leases of any tenants by one statement, and return those that others have taken.
 
-    One whose row is in use stays as it is until the next time.
+    A lease with a row in use stays as it is until the next time.
     """
     mine = tuple_(leases.c.thread, leases.c.epoch).in_([(one.thread, one.epoch) for one in held])
     free = select(leases.c.thread).where(mine, leases.c.until > literal_column("0"))

@@ -15,11 +15,11 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import func, select
 
 from wick_graph import langgraph_config
+from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import statements
 from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
 from wick_graph.store.connection import (
-    LEASE_SECONDS,
     Owed,
     StoreConnection,
     drop_unborn,
@@ -27,7 +27,7 @@ from wick_graph.store.connection import (
     owner,
 )
 from wick_graph.store.dialect import Database
-from wick_graph.store.keeper import LOOK_SECONDS, Keeper, keeper_for, renew_all, taken_of
+from wick_graph.store.keeper import LOOK_SECONDS, Keeper, all_held, keeper_for, renew_all, taken_of
 from wick_graph.store.row_format import pack_id, text_bytes
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
@@ -609,7 +609,7 @@ class Leases:
 
     @property
     def sets_its_clock(self) -> bool:
-        """Whether somebody else's time counts in this store than the database's."""
+        """Whether another clock than the database's counts in this store."""
         return self._core.clock != self._core.dialect.now
 
     def held(self) -> list[Lease]:
@@ -619,16 +619,16 @@ class Leases:
 
     def renew(self, *others: Leases) -> None:
         """Renew every lease of this store and of others in its database; note those taken away."""
-        if held := _all_held(self, *others):
+        if held := all_held(self, *others):
             lost = renew_all(self._core, held, self._core.now() + lease_seconds(self._core))
-            still = _all_held(self, *others)  # the others were given back meanwhile
+            still = all_held(self, *others)  # the others were given back meanwhile
             for lease in lost:
                 if lease in still:
                     lease.lose()
 
     def check_ownership(self, *others: Leases) -> None:
         """Find leases that another owner has taken, and stop their runs."""
-        if held := _all_held(self, *others):
+        if held := all_held(self, *others):
             with self._core.reading() as db:
                 lost = taken_of(db, held)
             for lease in lost:
@@ -660,10 +660,6 @@ class Leases:
         if keeper is not None and self._pid == os.getpid():
             keeper.remove(self)
         self.settle(at_once=True)
-
-
-def _all_held(*stores: Leases) -> list[Lease]:
-    return [lease for store in stores for lease in store.held()]
 
 
 def _next_epoch(epoch: int) -> int:

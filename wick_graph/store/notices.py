@@ -1,6 +1,6 @@
 """Notices between the processes of a database: hints that something has changed, and no content.
 
-A notice may come twice, late or never, and anyone who may connect can forge one. So whoever gets
+A notice may come twice, late or never, and anyone who may connect can forge one. So who gets
 one reads the rows, and reads them now and then without one. On PostgreSQL a process has one
 connection for notices. It sends them outside of transactions that write: a commit with a NOTIFY
 in it waits for all others of its kind. Other databases pass on the notices within this process.
@@ -31,7 +31,7 @@ _BYTES: Final = 7_900
 _ALL: Final = "*"
 
 _MOST: Final = 4_096
-"""Topics that wait to be sent; with more, the others are told to look at all they know."""
+"""Topics that wait to be sent; with more, the others look at all they know."""
 
 _ECHO_SECONDS: Final = 5.0
 """Time for the first notice to come back to its sender."""

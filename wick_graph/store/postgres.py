@@ -122,8 +122,9 @@ def target_of(url: str) -> Target:
 #
 # The table `wick_meta` marks them as ours and holds their version. All changes of the schema are
 # one transaction under one lock, so one process makes them while others wait. Programs of two
-# releases may work side by side: the newer one migrates first, and its schema names the oldest one
-# whose programs it serves. So a schema only adds, and the next one drops what is no longer used.
+# releases may work side by side: the newer one migrates first, and its schema names the oldest
+# one with programs that it serves. So a schema only adds, and the next one drops what is no
+# longer used.
 
 
 _TYPES: Final = {

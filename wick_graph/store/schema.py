@@ -31,8 +31,8 @@ from sqlalchemy import (
 SCHEMA_VERSION: Final = 7
 
 OLDEST_BESIDE: Final = 6
-"""The oldest schema whose programs may work in PostgreSQL with this one. A schema that only adds
-keeps it; what a schema no longer uses, the next one drops, and then raises it."""
+"""The oldest schema with programs that may work in PostgreSQL with this one. A schema that only
+adds keeps it; what a schema no longer uses, the next one drops, and then raises it."""
 
 LANE_BITS: Final = 32
 """An item's key is `lane << LANE_BITS | place`."""

@@ -62,7 +62,7 @@ class Session:
 
 
 class Waiter:
-    """A thread that waits for a session; whoever gives one back hands it on."""
+    """A thread that waits for a session; the thread that gives one back hands it on."""
 
     __slots__ = ("came", "session", "thread")
 

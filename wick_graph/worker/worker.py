@@ -34,7 +34,7 @@ _AWAY: Final = 1.0
 """Seconds before a worker without its database tries again."""
 
 _UNKNOWN: Final = 5.0
-"""Seconds before a job is tried again whose agent this worker lacks."""
+"""Seconds before a job for an agent that this worker lacks is tried again."""
 
 _KILLED: Final = "the run ended its own process, also in a process that ran nothing else"
 
@@ -57,7 +57,7 @@ class _Connector(BaseAsyncConnector):
 
 
 class Worker:
-    """Executes runs of all tenants, or of some, until it is told to stop.
+    """Executes runs of all tenants, or of some, until it is stopped.
 
     Args:
         service: The agents; it executes no runs of its own.
@@ -246,7 +246,8 @@ class Worker:
             asking = Asking(begins=row.run_id)
             if (await leases.ajudge(row.thread_id, asking)).charges >= CHARGES:
                 await streams.run(streams.quarantine, row)
-                row = await streams.run(streams.get, row.thread_id, row.run_id) or row
+                found = await streams.run(streams.get, row.thread_id, row.run_id)
+                row = found or row
         if row.status == QUARANTINED and self._alone:
             return await self._in_quarantine(tenant, row)
         run = await tenant.runs.recover(tenant.agents.ready, row)

@@ -101,7 +101,8 @@ class Call:
         """
         try:
             name, request = self._read()
-            return await _METHODS[name][1](self, request)
+            answered: Response = await _METHODS[name][1](self, request)
+            return answered
         except errors.A2AError as error:
             return JSONResponse(self.failed(error))
         except Exception as error:
@@ -414,7 +415,7 @@ _STATES: Final[Mapping[str, str]] = {
 }
 
 
-def _state_of(exchange: Exchange) -> int:
+def _state_of(exchange: Exchange) -> Any:
     """Return the state of a task; a question that a later message has passed over is closed."""
     status = exchange.last.status
     if status == "interrupted" and not exchange.is_latest:
@@ -450,13 +451,13 @@ class _View:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._ids = {"task_id": exchange.id, "context_id": exchange.last.thread_id}
+        self._ids: Any = {"task_id": exchange.id, "context_id": exchange.last.thread_id}
         self._row: StreamRow | None = None
         self._artifacts: dict[str, Any] = {}
         self._reply = ""
-        """The reply of which the answer's text is."""
+        """The reply that the answer's text comes from."""
         self._output: Any = None
-        self._status = forms.TaskStatus(state=_state_of(exchange))
+        self._status: Any = forms.TaskStatus(state=_state_of(exchange))
         self._status.timestamp.FromNanoseconds(int(_changed(exchange.last) * 1e9))
 
     def task(self) -> Any:
@@ -535,7 +536,8 @@ def _questions(thread_id: str, interrupts: Any) -> Iterator[Any]:
     found = shapes.questions(thread_id, interrupts)
     lines = []
     for one in found:
-        value = one["value"] if isinstance(one["value"], dict) else {"question": str(one["value"])}
+        value: Any = one["value"]
+        value = value if isinstance(value, dict) else {"question": str(value)}
         for asked in value.get("action_requests", ()):
             called = f"{asked['name']}({json.dumps(asked['args'])})"
             lines.append(f"May it call {called}? {asked['description']}".strip())
