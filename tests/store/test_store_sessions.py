@@ -155,13 +155,13 @@ def test_one_statement_looks_after_the_leases_of_all_tenants(
             lease.on_stop = lambda _, lease=lease: told.append(lease.thread)
         assert threading.active_count() == before + 1  # one keeper
         first, *others = (saver.leases for saver in savers)
-        run_one: Any = sessions.Postgres._run
+        run_one = sessions.Postgres._run
 
-        def noted(db: Any, text: str, values: Any) -> Any:
+        def note(db: sessions.Postgres, text: str, values: Any) -> Any:
             sent.append(text)
             return run_one(db, text, values)
 
-        monkeypatch.setattr(sessions.Postgres, "_run", noted)
+        monkeypatch.setattr(sessions.Postgres, "_run", note)
         first.check_ownership(*others)
         first.renew(*others)
         assert [text.split()[0] for text in sent if text != "COMMIT"] == [

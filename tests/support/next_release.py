@@ -31,6 +31,7 @@ def become() -> None:
     this: Any = postgres
     this.SCHEMA_VERSION += 1
     this.MIGRATIONS = (*this.MIGRATIONS, expand)
+    core_class: Any = StoreConnection
     make = StoreConnection.new_thread
 
     def new_thread(core: StoreConnection, db: Database, *given: Any) -> Any:
@@ -38,8 +39,7 @@ def become() -> None:
         db.execute(f"UPDATE threads SET region = 'eu' WHERE id = {int(row[0])}")
         return row
 
-    vars_of: Any = StoreConnection
-    vars_of.new_thread = new_thread
+    core_class.new_thread = new_thread
 
 
 if __name__ == "__main__":
