@@ -59,7 +59,7 @@ class Load:
             else:
                 self.shown.append((got.status_code, got.text))
 
-    def more(self, count: int = 12) -> None:
+    def more(self, count: int = 6) -> None:
         """Wait for some more answers."""
         before = len(self.answered)
         until(lambda: self.shown or len(self.answered) >= before + count, "runs are answered")
@@ -86,6 +86,7 @@ class Load:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_two_releases_serve_side_by_side(postgres_url: str, tmp_path: Path) -> None:
     agents = AGENTS.replace("sqlite:///wick.db", json.dumps(postgres_url))
     with serving(tmp_path, agents=agents) as one:

@@ -69,6 +69,7 @@ class Cluster:
             db.execute("SELECT pg_reload_conf()")
         made = copy(self)
         made.data, made.url = data, self.url.replace(str(self.data), str(data))
+        (data / ".s.PGSQL.5432.lock").unlink()  # a copy of the primary's
         made.start()
         try:
             yield made

@@ -48,7 +48,7 @@ def worker(
     ] = False,
     model: Annotated[str | None, output.MODEL] = None,
     trust: Annotated[bool, output.TRUST] = False,
-    alone: Annotated[tuple[str, str] | None, _ALONE] = None,
+    alone: Annotated[tuple[str, str, str, str] | None, _ALONE] = None,
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Execute runs of servers until SIGTERM or Ctrl-C; needs PostgreSQL.

@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary
 from wick_graph.errors import ThreadBusyError
 from wick_graph.events import CANCELLED
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import BEHIND, StreamRow
+from wick_graph.store.queued import BEHIND
+from wick_graph.store.server_rows import StreamRow
 
 TERMINAL: Final = frozenset({"done", "error"})
 """The event that ends a run; each run has exactly one."""

@@ -15,6 +15,7 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from langchain_core.messages import HumanMessage
@@ -36,7 +37,7 @@ from wick_graph.service.metrics import Metrics
 from wick_graph.service.options import Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
 from wick_graph.store.notices import topic
-from wick_graph.store.server_rows import StreamRow
+from wick_graph.store.server_rows import QUEUED, StreamRow
 from wick_graph.tools.arguments import check_foreign
 from wick_graph.tracing.otel import carried, current_traceparent
 
@@ -454,7 +455,7 @@ class Runs:
         return self.live[row.thread_id] if self._is_live(row) else row
 
     async def recover(
-        self, ready: Callable[[str], Awaitable[Agent]], row: StreamRow
+        self, ready: Callable[[str], Awaitable[Agent]], row: StreamRow, instead_of: str = ""
     ) -> DetachedRun | None:
         """Recover a run of a dead server; None if it has ended or another process has it.
 
@@ -463,6 +464,7 @@ class Runs:
         Args:
             ready: Returns an agent by its id.
             row: The run.
+            instead_of: The server that gives the run to this process.
 
         Raises:
             StorageError: The store cannot be used now; the run can be recovered later.
@@ -473,7 +475,7 @@ class Runs:
         async with self._alone(row.thread_id):
             claimed = None
             if row.thread_id not in self.live:
-                claimed = await streams.run_and_tell(row.thread_id, streams.claim, row)
+                claimed = await streams.run_and_tell(row.thread_id, streams.claim, row, instead_of)
             if claimed is None:
                 return None
             if row.server not in ("", streams.server):
@@ -600,11 +602,14 @@ class Runs:
 
     async def _cancel_elsewhere(self, thread_id: str, run_id: str | None) -> None:
         streams = self._saver.streams
-        rows = await streams.run(streams.of_thread, thread_id, 1)
-        row = rows[0] if rows and rows[0].goes_on else None
-        if run_id is None and row is None:
+        going_on = await streams.run(streams.open_in, thread_id)
+        if run_id is None and not going_on:
             await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server started it
-        if row is None or run_id not in (None, row.run_id):
+        row = next((one for one in going_on if run_id in (None, one.run_id)), None)
+        if row is None:
+            return
+        ends = partial(streams.give_up, row, CANCELLED, "cancelled")
+        if row.status == QUEUED and await streams.run_and_tell(thread_id, ends, waits=True):
             return
         until, cancelled = time.monotonic() + _AWAY_SECONDS, False
         with changes(self._saver, thread_id) as changed:

@@ -398,7 +398,7 @@ class Service:
     async def recover(self) -> None:
         """Recover the runs of dead servers, of every tenant."""
         streams, found = self.local.saver.streams, dict[str, set[str]]()
-        for name, run_id in await streams.run(streams.orphans):
+        for name, _, run_id in await streams.run(streams.orphans):
             found.setdefault(name, set()).add(run_id)
         for name, runs in found.items():
             try:

@@ -9,6 +9,10 @@ from sqlalchemy import bindparam, func, insert, select, update
 from wick_graph.store.dialect import Prepared
 from wick_graph.store.schema import streams
 
+BEHIND: Final = 1 << 31
+"""A queued run has no events: in place of the number of its first one it has this much more than
+its place among the thread's queued runs."""
+
 _b = bindparam
 
 _open = streams.c.ended.is_(None)

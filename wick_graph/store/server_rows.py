@@ -182,9 +182,6 @@ QUARANTINED: Final = "quarantined"
 
 UNFINISHED: Final = frozenset({QUEUED, RUNNING, QUARANTINED})
 
-BEHIND: Final = 1 << 31
-"""A queued run has no events: this much is added to its place among the thread's queued runs."""
-
 _PLACE: Final = Prepared(
     lambda: select(streams.c.status, streams.c.first).where(
         streams.c.thread == bindparam("t"), streams.c.run == bindparam("r")
@@ -264,12 +261,14 @@ class ServerRuns:
             found = db.execute(*compiled(query)).fetchall()
         return sorted(bytes_text(name) for (name,) in found if name != b"\xff")
 
-    def orphans(self) -> list[tuple[str, str]]:
-        """Return tenant and id of the begun runs, of all tenants, whose threads nobody holds.
+    def orphans(self) -> list[tuple[str, str, str]]:
+        """Return tenant, thread and id of the begun runs of all tenants that nobody executes.
 
         The oldest come first. This only reads; `claim` decides who executes a run.
         """
-        query = select(threads.c.tenant, streams.c.run, leases.c.owner, leases.c.until)
+        query = select(
+            threads.c.tenant, threads.c.thread, streams.c.run, leases.c.owner, leases.c.until
+        )
         query = query.select_from(
             streams.join(threads, threads.c.id == streams.c.thread).outerjoin(
                 leases, leases.c.thread == streams.c.thread
@@ -279,29 +278,40 @@ class ServerRuns:
         query = query.where(begun, streams.c.ended.is_(None)).order_by(streams.c.started)
         with self._core.reading() as db:
             rows = db.execute(*compiled(query)).fetchall()
-        free = [row for row in rows if row[2] is None or not is_held(self._core, *row[2:])]
+        free = [row for row in rows if row[3] is None or not is_held(self._core, *row[3:])]
         return [
-            (bytes_text(tenant), unpack_id(run)) for tenant, run, *_ in free if tenant != b"\xff"
+            (bytes_text(tenant), bytes_text(key), unpack_id(run))
+            for tenant, key, run, *_ in free
+            if tenant != b"\xff"
         ]
 
     def give_up(
-        self, row: StreamRow, error: str, status: str = "failed", *, dead: bool = False
-    ) -> None:
+        self,
+        row: StreamRow,
+        error: str,
+        status: str = "failed",
+        *,
+        dead: bool = False,
+        waits: bool = False,
+    ) -> bool:
         """End an unfinished run that no server executes; its readers get the error.
+
+        With `waits`, end it only if it still waits. Returns whether it has ended here.
 
         Raises:
             ThreadNotFoundError: The thread was deleted.
         """
         with self._core.writing(row.thread_id) as db:
             thread, now = self._state(db, row)
-            if now not in UNFINISHED:
-                return
+            if now not in UNFINISHED or (waits and now != QUEUED):
+                return False
             if now == QUEUED:
                 row = self._numbered(db, thread, row)
             if dead:
                 row = replace(row, dead=True)
                 self._put_by(db, thread, row, "")
             self._cut(db, thread, row, status, error)
+        return True
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call one of these methods in the store's thread."""
@@ -409,7 +419,7 @@ class ServerRuns:
                     if alone:
                         raise ThreadBusyError(f"thread {thread_id} is busy: a run of it goes on")
                     check_free(core, db, thread, thread_id)
-                now, first = core.now(), max(BEHIND, last or 0) + 1
+                now, first = core.now(), max(queued.BEHIND, last or 0) + 1
                 run = pack_id(run_id)
                 body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
                 placed = None if alone else 0.0
@@ -480,8 +490,8 @@ class ServerRuns:
                 )
         return True
 
-    def claim(self, row: StreamRow) -> StreamRow | None:
-        """Claim an unfinished run that no server executes; None if it has ended.
+    def claim(self, row: StreamRow, instead_of: str = "") -> StreamRow | None:
+        """Claim an unfinished run that no server executes, or the given one; None if it has ended.
 
         A queued run begins: its row gets the number of its first event.
 
@@ -497,7 +507,8 @@ class ServerRuns:
             for status in (RUNNING, QUARANTINED):
                 found = db.execute(statements.RUNS_IN, (self._core.tenant, thread, status))
                 for other in map(self._row, found.fetchall()):
-                    self._refuse_anothers(db, thread, other)
+                    if not instead_of or other.server != instead_of:
+                        self._refuse_anothers(db, thread, other)
             if now == QUEUED:
                 run = pack_id(row.run_id)
                 if db.execute(queued.EARLIER_RUNS, (thread, thread, run)).fetchone()[0]:
@@ -575,6 +586,13 @@ class ServerRuns:
             query = self._query().where(self._is(thread_id)).order_by(streams.c.first.desc())
             return [self._row(row) for row in db.execute(*compiled(query.limit(limit))).fetchall()]
 
+    def open_in(self, thread_id: str) -> list[StreamRow]:
+        """Return the unfinished runs of a thread, the oldest first."""
+        with self._core.reading(thread_id) as db:
+            query = self._query().where(self._is(thread_id), streams.c.status.in_(UNFINISHED))
+            rows = db.execute(*compiled(query.order_by(streams.c.first))).fetchall()
+            return [self._row(row) for row in rows]
+
     def latest(self, limit: int) -> list[StreamRow]:
         """Return the runs of all threads that began last."""
         with self._core.reading() as db:
@@ -630,7 +648,7 @@ class ServerRuns:
                 return [], status == QUEUED
             high = cleanup.last_number(db, thread, first)
             seals = self._core.seals(thread, key)
-            after = after if after < BEHIND else first - 1  # it waited when its reader came
+            after = after if after < queued.BEHIND else first - 1  # it waited when its reader came
             events = cleanup.events_after(db, thread, after, high, seals)
         return events, status in UNFINISHED
 

@@ -38,20 +38,22 @@ WITH busy AS (
     WHERE tenant = %s AND ended IS NULL AND placed = 0 AND status = 'queued'
     ORDER BY rid LIMIT greatest(0, least(%s, %s - (SELECT n FROM busy))) FOR UPDATE SKIP LOCKED
 ), chosen AS (
-    UPDATE streams SET placed = %s FROM next WHERE streams.rid = next.rid
-    RETURNING streams.rid, encode(streams.run, 'hex') AS run
+    UPDATE streams SET placed = %s FROM next, threads
+    WHERE streams.rid = next.rid AND threads.id = streams.thread
+    RETURNING streams.rid, encode(streams.run, 'hex') AS run,
+        encode(threads.thread, 'hex') AS thread
 )
 INSERT INTO "{queue}".procrastinate_jobs (queue_name, task_name, priority, queueing_lock, args)
 SELECT %s, '{name}',
     (-100 * ((SELECT n FROM busy) + row_number() OVER (ORDER BY rid)) / %s)::int,
-    run, jsonb_build_object('tenant', %s::text, 'run', run)
+    run, jsonb_build_object('tenant', %s::text, 'thread', thread, 'run', run)
 FROM chosen ON CONFLICT DO NOTHING
 """
 
 _AGAIN: Final = """
 INSERT INTO "{queue}".procrastinate_jobs (queue_name, task_name, queueing_lock, args)
-SELECT tenant, '{name}', run, jsonb_build_object('tenant', tenant, 'run', run)
-FROM unnest(%s::text[], %s::text[]) AS lost (tenant, run) ON CONFLICT DO NOTHING
+SELECT tenant, '{name}', run, jsonb_build_object('tenant', tenant, 'thread', thread, 'run', run)
+FROM unnest(%s::text[], %s::text[], %s::text[]) AS lost (tenant, thread, run) ON CONFLICT DO NOTHING
 """
 """Runs that had begun come before all that wait: their priority is 0."""
 
@@ -66,9 +68,9 @@ _STALLED: Final = (
     "WHERE last_heartbeat < now() - make_interval(secs => {seconds})",
     """DELETE FROM "{queue}".procrastinate_jobs AS job
     WHERE status NOT IN ('todo', 'doing') OR (status = 'doing' AND (
-        worker_id IS NULL OR NOT EXISTS (
-            SELECT 1 FROM streams WHERE ended IS NULL AND encode(run, 'hex') = queueing_lock
-        )))""",
+        worker_id IS NULL
+        OR queueing_lock NOT IN (SELECT encode(run, 'hex') FROM streams WHERE ended IS NULL)
+    ))""",
 )
 """Workers without a sign of life, their jobs, and jobs of runs that have ended."""
 
@@ -79,7 +81,8 @@ WHERE worker_id = %s AND status = 'doing' AND NOT id = ANY(%s::bigint[])
 
 _KNOWN: Final = """
 SELECT count(*) FROM streams AS s JOIN threads AS t ON t.id = s.thread
-WHERE t.tenant = %s AND s.run = %s AND s.ended IS NULL AND (s.status <> 'queued' OR s.placed > 0)
+WHERE t.tenant = %s AND t.thread = %s AND s.run = %s AND s.ended IS NULL
+AND (s.status <> 'queued' OR s.placed > 0)
 """
 
 _LEADS: Final = """
@@ -92,15 +95,20 @@ SELECT pg_try_advisory_xact_lock({application}, hashtext('{queue}/sweep')) AND N
 does nothing."""
 
 _LOST: Final = """
-SELECT tenant, encode(run, 'hex') FROM streams
-WHERE ended IS NULL AND tenant IS NOT NULL AND placed > 0 AND status = 'queued' AND NOT EXISTS (
-    SELECT 1 FROM "{queue}".procrastinate_jobs WHERE queueing_lock = encode(run, 'hex')
-) ORDER BY rid LIMIT 1000
+SELECT s.tenant, t.thread, s.run FROM streams AS s JOIN threads AS t ON t.id = s.thread
+WHERE s.ended IS NULL AND s.tenant IS NOT NULL AND s.placed > 0 AND s.status = 'queued'
+AND NOT EXISTS (
+    SELECT 1 FROM "{queue}".procrastinate_jobs WHERE queueing_lock = encode(s.run, 'hex')
+) ORDER BY s.rid LIMIT 1000
 """
 
 _WAITING: Final = """
 SELECT DISTINCT tenant FROM streams WHERE ended IS NULL AND tenant IS NOT NULL AND placed = 0
 """
+
+
+RunIds = tuple[str, str, str]
+"""The tenant, the thread and the id of a run."""
 
 
 def library() -> Any:
@@ -201,20 +209,23 @@ class RunQueue:
             values = (key, key, *limits, tenant, share.weight, tenant)
             return db.execute(self._of(_PLACE), values).rowcount
 
-    def requeue(self, runs: Collection[tuple[str, str]]) -> int:
-        """Add jobs for begun runs that nobody executes, by tenant and id."""
-        tenants = [tenant for tenant, _ in runs]
-        keys = [pack_id(run_id).hex() for _, run_id in runs]
+    def requeue(self, runs: Collection[RunIds]) -> int:
+        """Add jobs for runs that nobody executes; return how many there were none for."""
         if not runs:
             return 0
+        tenants = [tenant for tenant, _, _ in runs]
+        threads = [text_bytes(thread_id).hex() for _, thread_id, _ in runs]
+        keys = [pack_id(run_id).hex() for _, _, run_id in runs]
         with self.saver._core.writing(alone=True) as db:
             db.execute(self._path)
-            return db.execute(self._of(_AGAIN), (tenants, keys)).rowcount
+            return db.execute(self._of(_AGAIN), (tenants, threads, keys)).rowcount
 
-    def knows(self, tenant: str, run_id: str) -> bool:
+    def knows(self, tenant: str, thread_id: str, run_id: str) -> bool:
         """Return whether a tenant has an unfinished run that was placed or has begun."""
         with self.saver._core.reading() as db:
-            row = db.execute(_KNOWN, (text_bytes(tenant), pack_id(run_id))).fetchone()
+            row = db.execute(
+                _KNOWN, (text_bytes(tenant), text_bytes(thread_id), pack_id(run_id))
+            ).fetchone()
         return bool(row[0])
 
     def forget(self, worker: int, active: Collection[int]) -> None:
@@ -245,7 +256,7 @@ class RunQueue:
 
     def _looked(
         self, worker: int, beat: float, seconds: float
-    ) -> tuple[list[tuple[str, str]], list[str]] | None:
+    ) -> tuple[list[RunIds], list[str]] | None:
         with self.saver._core.writing(alone=True) as db:
             db.execute(self._path)
             leads = self._of(_LEADS, seconds=repr(float(beat)), application=str(APPLICATION_ID))
@@ -255,7 +266,10 @@ class RunQueue:
             for text in _STALLED:
                 db.execute(self._of(text, seconds=repr(float(seconds))))
             found = db.execute(self._of(_LOST)).fetchall()
-            lost = [(bytes_text(bytes(row[0])), unpack_id(bytes.fromhex(row[1]))) for row in found]
+            lost = [
+                (bytes_text(bytes(row[0])), bytes_text(bytes(row[1])), unpack_id(bytes(row[2])))
+                for row in found
+            ]
             waiting = [bytes_text(bytes(row[0])) for row in db.execute(_WAITING).fetchall()]
         return lost, waiting
 
@@ -263,9 +277,10 @@ class RunQueue:
         return text.format(queue=self.schema, name=TASK, **more)
 
 
-def ids_in(arguments: Any) -> tuple[str, str] | None:
-    """Return the tenant and the run of a job; None if it holds no such ids."""
+def ids_in(arguments: Any) -> RunIds | None:
+    """Return the ids that a job holds; None if it holds none."""
     try:
-        return str(arguments["tenant"]), unpack_id(bytes.fromhex(arguments["run"]))
+        thread, run = (bytes.fromhex(arguments[name]) for name in ("thread", "run"))
+        return str(arguments["tenant"]), bytes_text(thread), unpack_id(run)
     except (KeyError, TypeError, ValueError):
         return None

@@ -222,12 +222,12 @@ class Worker:
         ids = ids_in(job.task_kwargs)
         if ids is None:
             return True
-        name, run_id = ids
-        if not await self._queue.saver.streams.run(self._queue.knows, name, run_id):
+        name, thread_id, run_id = ids
+        if not await self._queue.saver.streams.run(self._queue.knows, *ids):
             return True  # it has ended, or the job is forged
         async with self._service.using(name) as tenant:
             streams = tenant.saver.streams
-            row = await streams.run(streams.by_run, run_id)
+            row = await streams.run(streams.get, thread_id, run_id)
             if row is None or not row.goes_on:
                 return True
             if row.asked["agent"] not in tenant.agents:
@@ -246,7 +246,7 @@ class Worker:
             asking = Asking(begins=row.run_id)
             if (await leases.ajudge(row.thread_id, asking)).charges >= CHARGES:
                 await streams.run(streams.quarantine, row)
-                row = await streams.run(streams.by_run, row.run_id) or row
+                row = await streams.run(streams.get, row.thread_id, row.run_id) or row
         if row.status == QUARANTINED and self._alone:
             return await self._in_quarantine(tenant, row)
         run = await tenant.runs.recover(tenant.agents.ready, row)
@@ -268,7 +268,7 @@ class Worker:
         """Let others go on at once."""
         queue = self._queue
         with contextlib.suppress(WickError):  # the sweep does it
-            await queue.saver.streams.run(queue.requeue, [(tenant.name, row.run_id)])
+            await queue.saver.streams.run(queue.requeue, [(tenant.name, row.thread_id, row.run_id)])
             queue.tell()
 
     async def _later(self, job: jobs.Job) -> None:
@@ -277,10 +277,12 @@ class Worker:
     # --- Quarantine: a run that killed processes goes on in one that runs nothing else.
 
     async def _in_quarantine(self, tenant: Tenant, row: StreamRow) -> bool:
+        streams = tenant.saver.streams
+        if await streams.run(streams.claim, row) is None:  # so that no other worker begins it too
+            return True
         log.warning("run %s goes on alone in a process of its own", row.run_id)
-        child = await asyncio.create_subprocess_exec(
-            *self._alone, tenant.name, row.run_id, start_new_session=True
-        )
+        ids = (tenant.name, row.thread_id, row.run_id, streams.server)
+        child = await asyncio.create_subprocess_exec(*self._alone, *ids, start_new_session=True)
         ended = asyncio.create_task(child.wait())
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -289,8 +291,7 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 child.terminate()
         code = await ended
-        streams = tenant.saver.streams
-        now = await streams.run(streams.by_run, row.run_id)
+        now = await streams.run(streams.get, row.thread_id, row.run_id)
         if now is None or not now.goes_on:
             await self._queue.place(tenant.name)
             return True
@@ -299,21 +300,24 @@ class Worker:
             self._service.metrics_of(tenant.name).count("dead")
             await self._queue.place(tenant.name)
             return True
+        await streams.run(streams.leave, row)
         await self._give_back(tenant, row)
         return False
 
 
-async def alone(service: Service, tenant_name: str, run_id: str) -> None:
-    """Execute one run, and nothing else; SIGTERM gives it back."""
+async def alone(
+    service: Service, tenant_name: str, thread_id: str, run_id: str, instead_of: str
+) -> None:
+    """Execute one run of another worker, and nothing else; SIGTERM gives it back."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     service.recovers, service.gives_back = False, True
     async with service.running(), service.using(tenant_name) as tenant:
         streams = tenant.saver.streams
-        row = await streams.run(streams.by_run, run_id)
+        row = await streams.run(streams.get, thread_id, run_id)
         if row is None or not row.goes_on:
             return
-        run = await tenant.runs.recover(tenant.agents.ready, row)
+        run = await tenant.runs.recover(tenant.agents.ready, row, instead_of)
         if run is not None and run.task is not None:
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([run.task, stopped], return_when=asyncio.FIRST_COMPLETED)
