@@ -41,7 +41,7 @@ _STREAM: Final[Any] = {200: {"content": {"text/event-stream": {}}}}
 _NONE: Final[Any] = {204: {"description": "Nothing runs in the chat."}}
 
 
-class ChatForm(schemas.Form):
+class UseChatForm(schemas.Form):
     """A request of the AI SDK's `useChat`."""
 
     id: schemas.ThreadIdText
@@ -53,7 +53,7 @@ class ChatForm(schemas.Form):
 
 
 @router.post("/{agent_id}", response_class=Response, responses=_STREAM)
-async def chat(context: Answerer, agent_id: schemas.AgentIdPath, form: ChatForm) -> Response:
+async def chat(context: Answerer, agent_id: schemas.AgentIdPath, form: UseChatForm) -> Response:
     """Say something to an agent or answer what waits, and follow the run."""
     agent = await context.agent(agent_id)
     asked: Json = {"assistant_id": agent.name, "multitask_strategy": "reject"}
@@ -102,7 +102,7 @@ def _read(asked: Json) -> AskForm:
         raise Problem(400, f"messages: {found['loc'][0]}: {found['msg'].lower()}") from None
 
 
-def _turns(form: ChatForm) -> list[Json]:
+def _turns(form: UseChatForm) -> list[Json]:
     """Return what the user says after the assistant's last message."""
     if form.messageId is not None:
         raise Problem(400, "messageId: an earlier message cannot be changed; send a new one")
@@ -135,7 +135,9 @@ def _turn(where: str, message: Json) -> Json:
             raise Problem(400, f"{at}.{unknown:.80}: not supported; leave it out")
         if not str(part.get("mediaType", "image/")).startswith("image/"):
             raise Problem(400, f"{at}.mediaType: only images are taken")
-        blocks.append({"url": part.get("url")} if kind == "file" else str(part.get("text")))
+        if kind == "text" and not isinstance(part.get("text"), str):
+            raise Problem(400, f"{at}.text: must be a text")
+        blocks.append({"url": part.get("url")} if kind == "file" else part["text"])
     try:
         content = content_of(blocks)
     except ValueError as error:
@@ -159,14 +161,14 @@ async def _known(
     return found[-1] if same and found[-1].is_latest else None
 
 
-async def _answers(agent: Agent, form: ChatForm) -> Json:
+async def _answers(agent: Agent, form: UseChatForm) -> Json:
     """Return the answers to all that waits, by question; those to calls are decided together."""
     state = await agent.graph.aget_state(shapes.at(form.id))
     given = [part for one in form.messages for part in _listed(one.get("parts"))]
     decided = [part.get("approval") for part in given if part.get("state") == "approval-responded"]
     known = {str(one.get("id")): one for one in decided if isinstance(one, dict)}
     outputs = {
-        part.get("toolCallId"): part.get("output")
+        str(part.get("toolCallId")): part.get("output")
         for part in given
         if part.get("state") == "output-available"
     }
@@ -178,10 +180,10 @@ async def _answers(agent: Agent, form: ChatForm) -> Json:
         raise Problem(400, "messages: answer each call that waits for an approval")
     for one in state.interrupts:
         call = one.value.get("call_id") if isinstance(one.value, Mapping) else None
-        if one not in calls and (call is None or call not in outputs):
+        if one not in calls and outputs.get(str(call)) is None:
             raise Problem(400, "messages: a question waits; give the output of its tool")
         if one not in calls:
-            made[one.id] = outputs[call]
+            made[one.id] = outputs[str(call)]
     if calls:
         made[calls[0].id] = {"decisions": [_decision(known[one.id]) for one in calls]}
     return made
