@@ -11,7 +11,7 @@ export ASK
 # A module is compiled once, not in each process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
+.PHONY: run test near cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -30,6 +30,9 @@ run: $(BIN)/.run          ## run the main job: a question that needs the tools, 
 
 test: $(BIN)/.test        ## run the tests
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+near: $(BIN)/.test        ## name the test files nearest to a module; MODULE=store/leases
+	@$(BIN)/python -m tests.support.near $(MODULE)
 
 cov: $(BIN)/.test         ## run the tests, and say which lines none of them reaches; takes half as long again
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)

@@ -14,7 +14,9 @@ import pytest
 import typer.main
 
 from tests.laws import GROUND, LAYERS
+from tests.mutants.mutants import MUTANTS
 from tests.source import MODULES, ROOT, home, imports, part_of, tree_files
+from tests.support.near import SHOWN, module_named, near
 from wick_graph.cli.app import app
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -193,6 +195,39 @@ def test_each_package_has_its_tests() -> None:
     own = {name for name in packages if [*(ROOT / "tests" / name).rglob("test_*.py")]}
     assert packages - own == set(ELSEWHERE)
     assert [place for place in ELSEWHERE.values() if not (ROOT / "tests" / place).exists()] == []
+
+
+def test_the_tests_of_a_module_are_found() -> None:
+    """Of what notices a mutant, three in four are among the files that `make near` names."""
+    where: dict[str, set[str]] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for name in re.findall(r"def (test_\w+)", read(path)):
+            where.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    defined: dict[str, list[str]] = {}
+    for module in MODULES.values():
+        for name in re.findall(r"^(?:async def|def|class) (\w+)", read(module.path), re.M):
+            defined.setdefault(name, []).append(module.name)
+    found = []
+    for mutant in MUTANTS:
+        names = {test.partition("[")[0].rpartition("::")[2] for test in mutant.tests}
+        noticed = set().union(*(where[name] for name in names if name in where))
+        homes = [defined.get(patch.symbol.partition(".")[0], []) for patch in mutant.patches]
+        if noticed and all(len(home) == 1 for home in homes):
+            found.append(any(noticed & {*near(home)[:SHOWN]} for [home] in homes))
+    assert len(found) > 100
+    assert sum(found) >= 0.75 * len(found)
+
+
+@pytest.mark.parametrize(
+    "text", ["store/leases", "wick_graph/store/leases.py", "store.leases", "nodes/model.py"]
+)
+def test_a_module_is_named_in_each_way(text: str) -> None:
+    assert module_named(text) in {"wick_graph.store.leases", "wick_graph.nodes.model"}
+
+
+def test_a_module_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SystemExit, match="there is no module store/lease"):
+        module_named("store/lease")
 
 
 # --- keys and commands ---------------------------------------------------------------------------

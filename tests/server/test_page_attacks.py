@@ -132,7 +132,8 @@ def filled(path: str, thread: str, run: str = "0" * 8 + "-0000" * 3 + "-" + "0" 
 
 
 def test_a_signed_in_browser_reads(anna: Browser, thread: str) -> None:
-    assert [one["thread_id"] for one in anna.ask("/threads").json()] == [thread]
+    listed = [one["thread_id"] for one in anna.ask("/threads").json()]
+    assert thread in listed  # beside those of tests that ran before
     assert anna.ask("/me").json() == {"tenant": "anna", "scopes": ["read", "run", "debug"]}
 
 
