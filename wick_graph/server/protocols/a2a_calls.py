@@ -101,7 +101,8 @@ class Call:
         """
         try:
             name, request = self._read()
-            return await _METHODS[name][1](self, request)
+            answer: Response = await _METHODS[name][1](self, request)
+            return answer
         except errors.A2AError as error:
             return JSONResponse(self.failed(error))
         except Exception as error:
@@ -228,7 +229,7 @@ async def _send(call: Call, request: Any) -> Response:
     if wanted.return_immediately:
         task = _with_history(_View(exchange).task(), wanted)
         return JSONResponse(call.done(forms.SendMessageResponse(task=task)))
-    return streamed(call.context, exchange.last, pieces, JsonStream)
+    return streamed(call.context, exchange.last, pieces, JsonStream, starts=True)
 
 
 async def _send_streaming(call: Call, request: Any) -> Response:
@@ -413,7 +414,7 @@ def _followed(call: Call, exchange: Exchange, since: StreamRow | None, wanted: A
         if not begun:
             yield frame(task=_with_history(view.task(), wanted))
 
-    return streamed(call.context, exchange.last, pieces)
+    return streamed(call.context, exchange.last, pieces, starts=since is not None)
 
 
 # --- What the runs of an exchange are as a task.
@@ -428,7 +429,7 @@ _STATES: Final[Mapping[str, str]] = {
 }
 
 
-def _state_of(exchange: Exchange) -> int:
+def _state_of(exchange: Exchange) -> Any:
     """Return the state of a task; a question that a later message has passed over is closed."""
     status = exchange.last.status
     if status == "interrupted" and not exchange.is_latest:
@@ -464,7 +465,7 @@ class _View:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._ids = {"task_id": exchange.id, "context_id": exchange.last.thread_id}
+        self._ids: Json = {"task_id": exchange.id, "context_id": exchange.last.thread_id}
         self._row: StreamRow | None = None
         self._artifacts: dict[str, Any] = {}
         self._reply = ""
@@ -551,7 +552,9 @@ def _questions(thread_id: str, interrupts: Any) -> Iterator[Any]:
     found = shapes.questions(thread_id, interrupts)
     lines = []
     for one in found:
-        value = one["value"] if isinstance(one["value"], dict) else {"question": str(one["value"])}
+        value: Json = (
+            one["value"] if isinstance(one["value"], dict) else {"question": str(one["value"])}
+        )
         for asked in value.get("action_requests", ()):
             called = f"{asked['name']}({json.dumps(asked['args'])})"
             lines.append(f"May it call {called}? {asked['description']}".strip())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -70,7 +71,8 @@ async def chat(context: Answerer, agent_id: schemas.AgentIdPath, form: UseChatFo
     run = await start(context, _read(asked), form.id)
     found = await exchanges_of(context, form.id, agent.name)
     mine = [one for one in found if one.last.run_id == run.row.run_id]
-    return _stream(context, *(mine or [Exchange([run.row])]), replays=not answers)
+    [exchange] = mine or [Exchange([run.row])]
+    return _stream(context, exchange, replays=not answers, starts=True)
 
 
 @router.get(
@@ -200,9 +202,12 @@ def _decision(given: Json) -> Json:
 # --- What a run's events are in the AI SDK.
 
 
-def _stream(context: RequestContext, exchange: Exchange, *, replays: bool) -> EventStream:
+def _stream(
+    context: RequestContext, exchange: Exchange, *, replays: bool, starts: bool = False
+) -> EventStream:
     """Stream an exchange: all of it, or only its last run, which continues the client's message."""
-    made = streamed(context, exchange.last, lambda: _pieces(context, exchange, replays))
+    pieces = partial(_pieces, context, exchange, replays)
+    made = streamed(context, exchange.last, pieces, starts=starts)
     made.headers["X-Vercel-AI-UI-Message-Stream"] = "v1"
     return made
 
