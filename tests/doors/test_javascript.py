@@ -76,9 +76,9 @@ def test_the_ai_sdk_s_chat_with_an_approval(served: Served) -> None:
 def test_the_ai_sdk_s_chat_sees_all_once_although_the_server_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         port = served.port
-        program = [
+        program: list[Any] = [
             "node",
-            str(HERE / "ai_chat.mjs"),
+            HERE / "ai_chat.mjs",
             f"{served.url}/ai-sdk/slow",
             "ai-chat",
             "breaks",
