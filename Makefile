@@ -11,6 +11,7 @@ export ASK
 # A module is compiled once, not in each process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
+.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-browsers test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
 .PHONY: run test near cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
 .DEFAULT_GOAL := all
 
@@ -47,11 +48,11 @@ type: $(BIN)/.test        ## check types
 	@$(BIN)/mypy
 
 TSC := npm exec --yes --package typescript@7.0.2 -- tsc --noEmit --allowJs --checkJs --strict --target es2022 \
-  --module es2022 --moduleResolution bundler --lib es2022,dom,dom.iterable
+  --module es2022 --moduleResolution bundler --lib es2023,dom,dom.iterable
 
 page: $(BIN)/.test        ## check the types of the page's modules, and the small files that are served (ARGS=--write makes them); needs npm
 	@command -v npm >/dev/null || { echo "SKIPPED: make page needs npm; the page's types are not checked"; exit 0; }; \
-	  $(TSC) wick_graph/server/page/app.js && $(BIN)/python -m tests.support.small $(ARGS)
+	  $(TSC) wick_graph/server/page/app.js wick_graph/server/page/file.js && $(BIN)/python -m tests.support.small $(ARGS)
 
 vendor: $(BIN)/.test      ## check the page's library against npm's packages; needs npm
 	@command -v npm >/dev/null || { echo "SKIPPED: make vendor needs npm; the page's library is not checked"; exit 0; }; \
@@ -65,8 +66,8 @@ all: lint type test
 test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that take long, the sisters of others, and all examples
 	@WICK_NIGHT=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or hypothesis" --timeout 600 $(ARGS)
 
-nightly:                  ## all that takes hours: slow tests, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
-	@$(MAKE) --keep-going test-slow mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
+nightly:                  ## all that takes hours: slow tests, the page in Firefox, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
+	@$(MAKE) --keep-going test-slow test-browsers mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
 
 $(BIN)/.langgraph: $(BIN)/.test
 	@$(BIN)/python -m pip install -qq -e '.[langgraph-tests]' -C editable_mode=compat
@@ -91,6 +92,12 @@ test-doors:                ## JavaScript's clients against our doors; needs node
 	  $(MAKE) --no-print-directory $(BIN)/.test && \
 	  npm ci --prefix tests/doors --silent --no-audit --no-fund && \
 	  $(BIN)/python -m pytest tests/doors -m doors $(ARGS)
+
+test-browsers: $(BIN)/.test ## the page in Firefox, each view in each mode and size; needs firefox-esr, node and npm, and fails without them
+	@for tool in firefox-esr node npm; do command -v $$tool >/dev/null || { echo "test-browsers needs $$tool: install Debian's package"; exit 1; }; done; \
+	  test -e build/axe.min.js || $(BIN)/python -m tests.support.axe && \
+	  npm ci --prefix tests/browsers --silent --no-audit --no-fund && \
+	  $(BIN)/python -m pytest tests/browsers -m browsers $(ARGS)
 
 test-local-llm: $(BIN)/.test  ## against a running server: WICK_TEST_BASE_URL, WICK_TEST_MODEL
 	@$(BIN)/python -m pytest -m local_llm -p no:randomly $(ARGS)

@@ -242,6 +242,7 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "models.demo",
         "models.fast_path",
         "models.scripted.yaml_script",
+        "picture.svg",
         "server.app",
         "store.checkpoint_write",
         "store.transactions",

@@ -6,8 +6,11 @@ import base64
 import hashlib
 import html
 import json
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,8 +26,8 @@ from wick_graph.journal.journal import text_from
 from wick_graph.journal.links import begun_by, caller_of
 from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.langgraph_config import HIDDEN
-from wick_graph.picture import Picture, as_svg
-from wick_graph.picture.svg import STYLE
+from wick_graph.picture import Picture
+from wick_graph.picture.formats import drawn
 
 # --- The data of a page, with equal values stored once.
 
@@ -39,7 +42,9 @@ _ALONE: Final[Pages] = MappingProxyType({})
 _KEPT: Final = 16
 """Checkpoints that are kept: neighbours ask for the same."""
 
-_RUN: Final = ("number", "run_id", "mode", "status", "stopped_because", "agent", "model", "level")
+_RUN: Final = (
+    *("number", "run_id", "branch", "mode", "status", "stopped_because", "agent", "model", "level"),
+)
 
 
 def digest_of(
@@ -131,6 +136,8 @@ class _Digest:
         made["facts"] = [self._fact(value) for value in _facts(entry)]
         made["told"] = self._kept(plain(details)) if details else None
         self._state(entry)
+        if entry.is_left:
+            made["left"] = True
         if entry.kind == "model" and entry.phase in REQUESTS:
             made["request"] = self._asked(lambda: self._request(entry))
         if entry.kind == "agent":
@@ -266,7 +273,8 @@ _KIND: Final = _COLUMNS.index("kind")
 _PHASE: Final = _COLUMNS.index("phase")
 
 _FACTS: Final = (
-    *("name", "hook_phase", "node", "visit", "call_id", "superstep", "checkpoint", "task", "error"),
+    *("name", "hook_phase", "node", "tool", "visit", "call_id", "superstep", "checkpoint", "task"),
+    "error",
 )
 """What is shown of each moment besides its kind and its time, in this order."""
 
@@ -309,42 +317,70 @@ def as_page(
         StorageError: The thread has no such run.
     """
     made = digest_of(journal, hider, run, pages)
+    if picture is not None:
+        made["graph"] = plain(hider.value(drawn(picture)))
     data = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
-    data = data.translate(_SPELT)
-    script, style = _asset("page.js"), _asset("page.css")
-    title = html.escape(f"{journal.thread_id}, recorded")
-    drawn = "" if picture is None else as_svg(picture, heading=False)
-    graph = _GRAPH.format(drawn=drawn) if drawn else ""
+    script, style = _script(), _asset("small/page.css")
     return _PAGE.format(
-        policy=_policy(script, style),
-        title=title,
+        policy=f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
+        "trusted-types 'none'",
+        title=html.escape(f"{journal.thread_id}, recorded"),
         style=style,
-        graph=graph,
-        data=data,
+        data=data.translate(_SPELT),
         script=script,
     )
 
 
+# --- The script: modules of the server's page, joined; `file.js` answers in place of the server.
+
+
+_MODULES: Final = (
+    *("vendor/preact.js", "small/file.js", "small/values.js", "small/lanes.js", "small/stream.js"),
+    *("small/session.js", "small/graph.js", "small/inspector.js", "small/run.js"),
+)
+"""In the order in which they need each other."""
+
+_IMPORT: Final = re.compile(r'import\{([^}]*)\}from"\./([^"]+)";')
+
+_EXPORT: Final = re.compile(r"\bexport (?=(?:const|class|function|async function)\b)")
+
+
+@cache
+def _script() -> str:
+    """Join the modules, each in a function of its own that returns what others import."""
+    sources = {name.removeprefix("small/"): _asset(name) for name in _MODULES}
+    wanted: defaultdict[str, set[str]] = defaultdict(set)
+    wanted["file.js"] = {"show"}
+    wanted["run.js"] = {"Run"}
+    for text in sources.values():
+        for names, module in _IMPORT.findall(text):
+            used = {name.partition(" as ")[0] for name in names.split(",")}
+            wanted[_given(module)] |= used
+    made = [_wrapped(name, text, sorted(wanted[name])) for name, text in sources.items()]
+    return "\n".join(["const page={};", *made, 'page["file.js"].show(page["run.js"].Run);'])
+
+
+def _given(module: str) -> str:
+    return "file.js" if module == "api.js" else module
+
+
+def _wrapped(name: str, text: str, names: list[str]) -> str:
+    def taken(found: re.Match[str]) -> str:
+        return f'const{{{found[1].replace(" as ", ":")}}}=page["{_given(found[2])}"];'
+
+    body = _EXPORT.sub("", _IMPORT.sub(taken, text))
+    return f'page["{name}"]=(()=>{{{body}\nreturn{{{",".join(names)}}}}})();'
+
+
 def _asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _policy(script: str, style: str) -> str:
-    """Forbid everything but the page's own script and styles, by their digests."""
-    styles = " ".join(_hash(text) for text in (style, f"\n{STYLE}"))
-    return (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {styles}; base-uri 'none'; "
-        "form-action 'none'"
-    )
+    root = files("wick_graph").joinpath("server", "page", *name.split("/"))
+    return root.read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
-
-_GRAPH: Final = (
-    "<details><summary>Graph of the agent as it is now</summary><figure>{drawn}</figure></details>"
-)
 
 _PAGE: Final = """\
 <!doctype html>
@@ -357,32 +393,9 @@ _PAGE: Final = """\
 <style>{style}</style>
 </head>
 <body>
-<header>
-<h1>{title}</h1>
-<p id="about"></p>
-<p id="said" role="status" class="unseen"></p>
-</header>
-{graph}
-<main>
-<section aria-label="Moments" id="left">
-<div id="tools">
-<label>Search <input id="search" type="search" autocomplete="off"></label>
-<label><input id="hooks" type="checkbox" checked> hooks</label>
-<button id="error" type="button">Next error (e)</button>
-<span id="count"></span>
-</div>
-<ol id="moments"></ol>
-</section>
-<section aria-label="The chosen moment" id="right">
-<div role="tablist" aria-label="About the moment" id="tabs"></div>
-<div id="panel" role="tabpanel" tabindex="0"></div>
-</section>
-</main>
-<footer>Keys: <kbd>s</kbd> <kbd>S</kbd> next and previous moment, <kbd>n</kbd> <kbd>N</kbd> over,
-<kbd>m</kbd> <kbd>M</kbd> node, <kbd>t</kbd> <kbd>T</kbd> model request, <kbd>e</kbd> <kbd>E</kbd>
-error, <kbd>/</kbd> search. Nothing here runs anything.</footer>
-<noscript><p>This page shows its data with a script that it holds itself; allow scripts for this
-file.</p></noscript>
+<div id="app"></div>
+<noscript>This page shows its data with a script that it holds itself; allow scripts for this
+file.</noscript>
 <script type="application/json" id="data">{data}</script>
 <script>{script}</script>
 </body>

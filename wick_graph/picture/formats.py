@@ -30,6 +30,18 @@ def as_json(picture: Picture, *, places: bool = False) -> str:
     return json.dumps(made, ensure_ascii=False, indent=2, default=str)
 
 
+def drawn(picture: Picture) -> dict[str, Any]:
+    """Return a picture as data, with its layout and its texts, for a page that draws itself."""
+    made = {**picture.to_dict(), "layout": layout_of(picture)}
+    for node, box in zip(made["nodes"], picture.boxes, strict=True):
+        node["lines"] = picture.lines_of(box)
+    for edge, arrow in zip(made["edges"], picture.arrows, strict=True):
+        edge["text"] = picture.label_of(arrow)
+    # It grows with the thread, and the list of moments has it.
+    made.get("run", {}).pop("path", None)
+    return made
+
+
 def layout_of(picture: Picture) -> dict[str, Any]:
     """Return the positions of boxes by id, and of edges in order."""
     layout = placed(picture)

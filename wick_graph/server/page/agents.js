@@ -20,6 +20,7 @@ export function Agents() {
     <h1>Agents</h1>
     ${failed.value && html`<p class="bad" role="alert">${failed.value}</p>`}
     ${!found && !failed.value && html`<p class="faint" aria-busy="true">Loading the agents …</p>`}
+    ${found?.length === 0 && html`<p>No agent is served. <code>wick init</code> writes a first one, <code>wick ui module:name</code> serves one made in Python.</p>`}
     <ul class="cards">${(found ?? []).map((one) => html`<li key=${one.agent_id} class="card">
       <h2><a href=${`#/agents/${encodeURIComponent(one.agent_id)}`}>${one.agent_id}</a></h2>
       <p>${one.model}</p>

@@ -7,6 +7,13 @@ const channel = new BroadcastChannel("wick");
 
 /** @typedef {{tenant: string, scopes: string[]}} Who */
 
+/** Whether a file is shown, and no server. @type {boolean} */
+export const isFile = false;
+/** Tabs of a moment that there are not here. @type {string[]} */
+export const lacks = [];
+/** The tab of a moment that the address names. @returns {string} */
+export const tabOf = () => "";
+
 /** Who is signed in: undefined while that is not known, null for nobody.
  * @type {import("./vendor/preact.js").Signal<Who | null | undefined>} */
 export const who = signal(/** @type {Who | null | undefined} */ (undefined));
@@ -83,6 +90,12 @@ export async function lines(path, query, stop, take) {
     rest = parts.pop() ?? "";
     parts.filter((line) => line).forEach(take);
   }
+}
+
+/** Show another place of the page, without a step of the browser's history. @param {string} path @param {number} seq */
+export function goTo(path, seq) {
+  history.replaceState(null, "", `${path}/${seq}`);
+  dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
 /** Sign in by a token. @param {string} token */

@@ -7,7 +7,7 @@ import { Chat, NewChat } from "./chat.js";
 import { Compare } from "./compare.js";
 import { Run } from "./run.js";
 import { NewRun } from "./session.js";
-import { connect } from "./stream.js";
+import { connect, isOnline } from "./stream.js";
 import { SignIn, Threads } from "./threads.js";
 import { Gateway, Trace, Traces } from "./traces.js";
 
@@ -71,6 +71,7 @@ function App() {
   return html`<header class="bar">
       <a href="#/" class="brand">wick</a>
       <${Nav} />
+      <span role="status" class="bad">${!isOnline.value && "The server is not reached; trying again."}</span>
       <span class="faint who">${who.value.tenant} · ${who.value.scopes.join(", ")}</span>
       <button onClick=${signOut}>Sign out</button>
     </header>

@@ -3,7 +3,7 @@ import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } f
 import { ask, begin, send, who } from "./api.js";
 import { groups, Questions, Refusal } from "./approvals.js";
 import { Markdown } from "./markdown.js";
-import { follow, isOnline, listen } from "./stream.js";
+import { follow, listen } from "./stream.js";
 import { Talk } from "./talk.js";
 import { counted, took, Value } from "./values.js";
 
@@ -280,12 +280,13 @@ function Log({ conversation }) {
   const early = live.items.length - MOST;
   return html`<div class="log" ref=${box} role="log" aria-label="Messages" tabindex="0">
     ${from > 0 && html`<p class="line center"><button onClick=${earlier}>Show earlier messages</button> <span class="faint">${from.toLocaleString("en")} before</span></p>`}
-    ${rows(base.items, conversation.id, conversation)}
-    ${to < total
-      ? html`<p class="line center"><button onClick=${() => conversation.show(to)}>Show later messages</button> <button onClick=${() => ((isEnd.current = true), conversation.show(total - PAGE))}>To the end</button></p>`
-      : html`${conversation.pending.value && html`<div class="mine"><p class="said-by" dir="auto">${conversation.pending.value}</p></div>`}
-          ${early > 0 && html`<p class="faint center">${counted(early, "earlier step")} of this run</p>`}
-          ${rows(early > 0 ? live.items.slice(early) : live.items, conversation.id)}`}
+    ${[ // one list: what is open in an item stays open when its run has ended
+      ...rows(base.items, conversation.id, conversation),
+      to >= total && conversation.pending.value && html`<div class="mine" key="pending"><p class="said-by" dir="auto">${conversation.pending.value}</p></div>`,
+      to >= total && early > 0 && html`<p class="faint center" key="early">${counted(early, "earlier step")} of this run</p>`,
+      ...(to < total ? [] : rows(early > 0 ? live.items.slice(early) : live.items, conversation.id)),
+    ]}
+    ${to < total && html`<p class="line center"><button onClick=${() => conversation.show(to)}>Show later messages</button> <button onClick=${() => ((isEnd.current = true), conversation.show(total - PAGE))}>To the end</button></p>`}
     <${End} conversation=${conversation} />
     <div class="end"></div>
   </div>`;
@@ -417,7 +418,7 @@ export function Chat({ thread }) {
   if (!info) return html`<main class="page" aria-busy="true"><p class="faint">Loading the conversation …</p></main>`;
   return html`<main class="chat">
     <div class="head"><h1>${info.title || thread}</h1>
-      <p class="line faint">${info.agent} <span role="status">${isRunning ? "● running" : info.status === "waiting" ? "◆ waits for an answer" : info.status === "failed" ? "✕ failed" : "○ idle"}${!isOnline.value && " · the server is not reached; trying again"}</span>
+      <p class="line faint">${info.agent} <span role="status">${isRunning ? "● running" : info.status === "waiting" ? "◆ waits for an answer" : info.status === "failed" ? "✕ failed" : "○ idle"}</span>
         ${isRunning && html`<button onClick=${stop}>Stop</button>`}</p>
       ${conversation.failed.value && html`<p class="bad" role="alert">${conversation.failed.value}</p>`}</div>
     <div class="talk">

@@ -1,6 +1,6 @@
 // What is recorded of one moment: what changed, the state, the request with its sources, and why.
 import { html, useEffect, useState } from "./vendor/preact.js";
-import { ask } from "./api.js";
+import { ask, isFile, lacks, tabOf } from "./api.js";
 import { Graph } from "./graph.js";
 import { Lanes } from "./lanes.js";
 import { counted, Value } from "./values.js";
@@ -57,7 +57,7 @@ function Change({ thread, at, go, node, change }) {
     <p class="line">
       <b>${{ add: "+ added", remove: "− removed", change: "~ changed" }[/** @type {"add"} */ (change.op)]}</b>
       <code>${change.path}</code>
-      ${change.op !== "remove" && html`<button aria-expanded=${asks} onClick=${() => setAsks(!asks)}>Why?</button>`}
+      ${change.op !== "remove" && !isFile && html`<button aria-expanded=${asks} onClick=${() => setAsks(!asks)}>Why?</button>`}
     </p>
     ${change.op !== "add" && html`<div class="before"><${Value} thread=${thread} value=${change.before} /></div>`}
     ${change.op !== "remove" && html`<div class="after"><${Value} thread=${thread} value=${change.after} /></div>`}
@@ -108,7 +108,7 @@ function State(props) {
           <button disabled=${offset + 100 >= answer.total} onClick=${() => setOffset(offset + 100)}>Later</button>
         </p>`}
       <${Value} thread=${props.thread} value=${answer.value} />
-      ${answer.path && html`<h2>Why</h2><${Why} ...${props} path=${answer.path} />`}`)}`;
+      ${answer.path && !isFile && html`<h2>Why</h2><${Why} ...${props} path=${answer.path} />`}`)}`;
 }
 
 /** @param {Props & {part: any}} props */
@@ -153,9 +153,12 @@ function Request(props) {
 /** @param {Props} props */
 function Moment(props) {
   const found = useAnswer(props.thread, props.seq, "");
+  const child = props.row?.kind === "agent" && found.answer?.facts.thread;
+  const below = isFile ? found.answer?.below : typeof child === "string" && `#/threads/${encodeURIComponent(child)}`;
   return shown(found, (answer) => html`
     <p><code>${answer.position}</code></p>
     <pre>${answer.line.trim()}</pre>
+    ${below && html`<p><a href=${below}>The sub-agent's run</a></p>`}
     ${answer.call && html`<h2>Call</h2><${Value} thread=${props.thread} value=${answer.call} />`}
     <h2>Stack</h2>
     <ol class="stack">
@@ -208,10 +211,11 @@ const TABS = /** @type {Record<string, (props: any) => any>} */ ({
   Changes, Request, State, Moment, Graph, Lanes, Route, Tokens, Preview,
 });
 
+const names = Object.keys(TABS).filter((name) => !lacks.includes(name));
+
 /** @param {Props} props */
 export function Inspector(props) {
-  const [tab, setTab] = useState("Changes");
-  const names = Object.keys(TABS);
+  const [tab, setTab] = useState(names.includes(tabOf()) ? tabOf() : "Changes");
   const turn = (/** @type {KeyboardEvent} */ event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;

@@ -1,6 +1,6 @@
 // One thread's recording: its moments in a list of which only the visible part exists, and the inspector.
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, lines } from "./api.js";
+import { ask, goTo, isFile, lines } from "./api.js";
 import { Inspector } from "./inspector.js";
 import { close, Debugger, mayDebug, open, resume, running, said, say, session } from "./session.js";
 import { follow } from "./stream.js";
@@ -24,6 +24,8 @@ export class Moments {
     /** @type {Set<number>} */
     this.asked = new Set();
     this.last = signal(0);
+    /** The moments before the first one, which a file may leave out. */
+    this.before = 0;
     this.changed = signal(0);
     this.failed = signal("");
     /** The node of the filter. */
@@ -34,17 +36,17 @@ export class Moments {
   }
 
   get count() {
-    return this.only.value ? this.found.length : this.last.value;
+    return this.only.value ? this.found.length : this.last.value - this.before;
   }
 
   /** The number of a moment in the list, from 0. @param {number} at @returns {number} */
   seq(at) {
-    return this.only.value ? this.found[at] : at + 1;
+    return this.only.value ? this.found[at] : at + 1 + this.before;
   }
 
   /** The place of a moment in the list, or of the next one. @param {number} seq */
   place(seq) {
-    if (!this.only.value) return seq - 1;
+    if (!this.only.value) return seq - 1 - this.before;
     const at = this.found.findIndex((one) => one >= seq);
     return at < 0 ? this.found.length - 1 : at;
   }
@@ -76,7 +78,7 @@ export class Moments {
       if (to >= this.found.length) this.more();
       return;
     }
-    for (let page = Math.floor((from - 1) / PAGE); page * PAGE < to; page++) {
+    for (let page = Math.floor((from - 1 + this.before) / PAGE); page * PAGE < to + this.before; page++) {
       if (page < 0 || this.asked.has(page)) continue;
       this.asked.add(page);
       ask(`/threads/${this.thread}/moments`, { after: page * PAGE, limit: PAGE }).then(
@@ -238,7 +240,8 @@ function Strip({ thread, moments, seq, go }) {
     const later = setTimeout(() => ask(`/threads/${thread}/overview`, undefined, stop.signal).then(setFound, () => null), found ? 1000 : 0);
     return () => (clearTimeout(later), stop.abort());
   }, [thread, last]);
-  const at = (/** @type {number} */ one) => ((one - 1) / Math.max(1, last - 1)) * 1000;
+  const first = moments.before + 1;
+  const at = (/** @type {number} */ one) => ((one - first) / Math.max(1, last - first)) * 1000;
   const marks = (/** @type {number[]} */ ones, /** @type {number} */ from, /** @type {number} */ to) =>
     ones.map((one) => `M${at(one).toFixed(1)} ${from}V${to}`).join("");
   return html`<div class="strip">
@@ -246,7 +249,7 @@ function Strip({ thread, moments, seq, go }) {
       ${found && html`<path class="begun" d=${marks(found.runs, 0, 24)} /><path class="asked" d=${marks(found.interrupts, 6, 18)} />
         <path class="forked" d=${marks(found.forks, 0, 10)} /><path class="failed" d=${marks(found.errors, 10, 24)} />`}
     </svg>
-    <input type="range" min="1" max=${last} value=${seq} aria-label="Moment" aria-valuetext=${`Moment ${seq} of ${last}`}
+    <input type="range" min=${first} max=${last} value=${seq} aria-label="Moment" aria-valuetext=${`Moment ${seq} of ${last}`}
       onInput=${(/** @type {any} */ event) => go(Number(event.target.value))} />
     ${found && html`<p class="sr">
       ${[[found.runs, "│", "run"], [found.errors, "✕", "error"], [found.interrupts, "◆", "question"], [found.forks, "↳", "fork"]]
@@ -264,14 +267,18 @@ function Runs({ thread, runs, run, go }) {
       go(runs.find((one) => one.number === Number(event.target.value)).first)}>
       ${runs.map((one) => html`<option value=${one.number}>${one.number}${one.branch ? `, branch ${one.branch}` : ""}: ${one.stopped_because ?? one.status}</option>`)}
     </select></label>
-    <a href=${`#/compare/${thread}/${run?.number}/${thread}/${others.at(-1).number}`}>Compare it</a>`;
+    ${!isFile && html`<a href=${`#/compare/${thread}/${run?.number}/${thread}/${others.at(-1).number}`}>Compare it</a>`}`;
 }
 
 const KEYS = [
   ["s n f m t e", "step, over, out, node, turn, error; with Shift back"], ["c C", "to the next stop, and back to the one before"],
-  ["b", "breakpoint at this moment"], ["k", "prepare a fork from here"], [".", "the last moment"], ["1 … 9", "a tab of the inspector"],
+  ["b", "breakpoint at this moment"], ["k r", "prepare a fork from here, with a list of what it would run"], ["p", "pause a run"],
+  ["y", "why: the first change"], ["d", "differences up to another moment"], ["x", "compare with another run"], [".", "the last moment"], ["1 … 9", "a tab of the inspector"],
   ["/", "search"], [":", "a command of the debugger"], ["?", "these keys"],
 ];
+
+/** Keys that press, or focus, what is on the page. */
+const THERE = { y: ".change [aria-expanded]", d: "#to", x: ".head a[href*=compare]" };
 
 /** @param {Row | undefined} row @returns {string} */
 function stopAt(row) {
@@ -290,12 +297,11 @@ export function Run({ thread: id, seq }) {
   const [isOpen, setOpen] = useState(session.peek() !== null);
   const [help, setHelp] = useState(false);
   const last = moments.last.value;
-  const here = Math.min(Math.max(seq, 1), Math.max(last, 1));
+  const here = Math.min(Math.max(seq, moments.before + 1), Math.max(last, 1));
   const show = (/** @type {string} */ where, /** @type {number} */ at) => {
-    history.replaceState(null, "", `#/threads/${encodeURIComponent(where)}/${at}`);
-    dispatchEvent(new HashChangeEvent("hashchange"));
+    goTo(`#/threads/${encodeURIComponent(where)}`, at);
   };
-  const go = (/** @type {number} */ to) => show(id, Math.min(Math.max(to, 1), moments.last.peek() || 1));
+  const go = (/** @type {number} */ to) => show(id, Math.min(Math.max(to, moments.before + 1), moments.last.peek() || 1));
   const cursor = useRef(here);
   cursor.current = here;
   const queue = useRef(Promise.resolve()); // a second key waits until the first has moved
@@ -329,6 +335,7 @@ export function Run({ thread: id, seq }) {
     moments.need(Math.max(1, seq - 20), Math.max(seq + 40, 60));
     Promise.all(["", "/recording"].map((what) => ask(`/threads/${thread}${what}`, undefined, stop.signal)))
       .then(async ([info, recording]) => {
+        moments.before = (recording.first ?? 1) - 1;
         moments.last.value = recording.last;
         setAbout({ info, recording });
         if (info.status === "running") moments.asked.clear(); // a page may have come before the last moments
@@ -350,11 +357,13 @@ export function Run({ thread: id, seq }) {
     if (event.key === "/") document.getElementById("q")?.focus();
     else if (event.key === "?") setHelp(!help);
     else if (event.key === ".") go(last);
+    else if (event.key in THERE) document.querySelector(/** @type {HTMLElement | any} */ (THERE)[event.key])?.[event.key === "d" ? "focus" : "click"]();
+    else if (event.key === "p") running.peek() && does("pause");
     else if (tab instanceof HTMLElement) tab.click();
     else if (verb) move(event.key === verb[1] ? verb[0] : BACK[verb[0]]);
     else if (!mayDebug()) return;
     else if (event.key === "b") setOpen(true), does(stopAt(row));
-    else if (event.key === "k") setOpen(true), does("fork");
+    else if (event.key === "k" || event.key === "r") setOpen(true), does("fork");
     else if (event.key === ":") setOpen(true), setTimeout(() => document.getElementById("line")?.focus());
     else return;
     event.preventDefault();
@@ -373,6 +382,7 @@ export function Run({ thread: id, seq }) {
           counted(last, "moment"), row?.branch ? `branch ${row.branch}` : "", session.value?.mode].filter((part) => part).join(" · ")}
         <${Runs} thread=${thread} runs=${runs} run=${run} go=${go} />
         ${about.info.agent && html`<a href=${`#/chat/${thread}`}>Chat</a>`}
+        ${(about.info.above || about.info.parent) && html`<a href=${about.info.above ?? `#/threads/${encodeURIComponent(about.info.parent)}`}>The run that made this thread</a>`}
       </p>
       ${about.recording.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
       ${moments.failed.value && html`<p class="bad" role="alert">${moments.failed.value}</p>`}

@@ -71,13 +71,15 @@ export function Gateway() {
       ? Object.entries(found.running).map(([name, channels]) => `${name}: ${Object.entries(channels).map(([channel, wrong]) => `${channel} ${wrong || "ok"}`).join(", ")}`).join("; ")
       : "No gateway runs on this store."}</p>
     <p role="status">${said}</p>
-    <div class="line" role="group" aria-label="Box">${["dead", "inbox", "outbox", "cron"].map((name) => html`<button aria-pressed=${name === box} onClick=${() => setBox(name)}>
-      ${{ dead: "Dead letters", inbox: "Inbox", outbox: "Outbox", cron: "Cron" }[/** @type {"dead"} */ (name)]} (${Array.isArray(found[name]) ? found[name].length : Object.keys(found[name]).length})</button>`)}</div>
-    ${box === "cron"
+    <div class="line" role="group" aria-label="Box">${["dead", "inbox", "outbox", "cron", "chats"].map((name) => html`<button aria-pressed=${name === box} onClick=${() => setBox(name)}>
+      ${{ dead: "Dead letters", inbox: "Inbox", outbox: "Outbox", cron: "Cron", chats: "Chats" }[/** @type {"dead"} */ (name)]} (${name === "chats" ? Object.keys(found.threads).length : Array.isArray(found[name]) ? found[name].length : Object.keys(found[name]).length})</button>`)}</div>
+    ${box === "chats"
+      ? html`<p class="faint">Open one to read it, and to write in it.</p><ul>${Object.entries(found.threads).map(([chat, thread]) => html`<li key=${chat}><a href=${`#/chat/${encodeURIComponent(thread)}`}>${chat}</a></li>`)}</ul>`
+      : box === "cron"
       ? Object.entries(found.cron).map(([name, job]) => html`<h2>${name}</h2><${Value} thread="" value=${job} />`)
       : found[box].length
         ? html`<${Table} caption=${box} heads=${["When", "Chat", "State", "Text", "Tries", "Do"]} rows=${found[box].map((/** @type {any} */ one) => [
-            when(one.at), one.chat, one.state, html`<pre>${String(one.message?.content ?? "")}</pre>${one.error && html`<p class="bad">${one.error}</p>`}`, one.tries,
+            when(one.at), found.threads[one.chat] ? html`<a href=${`#/chat/${encodeURIComponent(found.threads[one.chat])}`}>${one.chat}</a>` : one.chat, one.state, html`<pre>${String(one.message?.content ?? "")}</pre>${one.error && html`<p class="bad">${one.error}</p>`}`, one.tries,
             box === "dead" && who.value?.scopes.includes("admin") && html`<button class="runs" onClick=${() => resend(one.row)}>Send again</button>`])} />`
         : html`<p>There is nothing here.</p>`}`);
 }

@@ -23,8 +23,8 @@ from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import DebugError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.exports.plain import Hider, plain
 from wick_graph.journal.value_store import Mask, known_secrets
-from wick_graph.picture import Picture, overlay_of, picture_of
-from wick_graph.picture.formats import layout_of
+from wick_graph.picture import overlay_of, picture_of
+from wick_graph.picture.formats import drawn
 from wick_graph.server import schemas
 from wick_graph.server.guard import API, PAGE, Admin, Debugging, Reader, RequestContext
 from wick_graph.server.recordings import Recordings, Session, answers_of, is_admitted
@@ -351,7 +351,7 @@ async def graph(
         raise Problem(404, "the agent of this thread is not served here")
     agent = await context.agent(agent_id) if own is None else None
 
-    def drawn() -> dict[str, Any]:
+    def made() -> dict[str, Any]:
         if agent is None:
             built = own.copy({"checkpointer": context.saver})
         else:
@@ -359,29 +359,16 @@ async def graph(
         picture = picture_of(built)
         with suppress(ThreadNotFoundError):  # a run that is held at its beginning
             picture = picture.with_run(overlay_of(built, thread_id))
-        made = _drawn(picture)
-        # It grows with the thread, and the list of moments has it.
-        made.get("run", {}).pop("path", None)
-        return made
+        return drawn(picture)
 
-    return await _asked(drawn)
+    return await _asked(made)
 
 
 @router.get("/agents/{agent_id}/graph")
 async def graph_of_agent(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]:
     """Return an agent's graph as data, with its layout."""
     agent = await context.agent(agent_id)
-    return await _asked(lambda: _drawn(picture_of(agent.graph)))
-
-
-def _drawn(picture: Picture) -> dict[str, Any]:
-    """Return a picture as data, with its layout and its texts."""
-    made = {**picture.to_dict(), "layout": layout_of(picture)}
-    for node, box in zip(made["nodes"], picture.boxes, strict=True):
-        node["lines"] = picture.lines_of(box)
-    for edge, arrow in zip(made["edges"], picture.arrows, strict=True):
-        edge["text"] = picture.label_of(arrow)
-    return made
+    return await _asked(lambda: drawn(picture_of(agent.graph)))
 
 
 # --- Runs side by side, traces, and the gateway's boxes.
@@ -401,9 +388,13 @@ async def compare(
     return await _asked(asked.compare, run, second, theirs)
 
 
+_CHATS: Final = 200
+"""Chats of which the gateway's threads are looked for."""
+
+
 @router.get("/gateway")
 async def gateway(context: Admin) -> dict[str, Any]:
-    """Return the gateway's boxes: what came, what goes out, dead letters, jobs of chats."""
+    """Return the gateway's boxes: what came, what goes out, dead letters, jobs, chats' threads."""
     box = context.saver.mailbox
 
     def looked() -> dict[str, Any]:
@@ -416,10 +407,16 @@ async def gateway(context: Admin) -> dict[str, Any]:
             "counts": box.counts(),
             "cron": jobs,
             "running": {name: about.get("channels") or {} for name, about in box.alive().items()},
+            "threads": {fact["key"]: fact["thread"] for fact in box.facts("session/").values()},
         }
 
+    found = await box.run(looked)
+    chats = [*dict.fromkeys(row["chat"] for row in (*found["inbox"], *found["outbox"]))]
+    named = {chat: chat for chat in chats[:_CHATS]} | found["threads"]
+    asked = context.saver.threads.aget
+    found["threads"] = {key: one for key, one in named.items() if await asked(one) is not None}
     hider = Hider(Mask(b"", known_secrets()))
-    return dict(Showing(hider).value(plain(await box.run(looked))))
+    return dict(Showing(hider).value(plain(found)))
 
 
 @router.post("/gateway/outbox/{row}/resend", status_code=204, response_class=Response)

@@ -1,27 +1,28 @@
-/*f2b3923bd63c68b6*/
-import{html as t,signal as u,useEffect as $,useState as m}from"./vendor/preact.js";import{ask as i,who as g}from"./api.js";import{Graph as _}from"./graph.js";import{counted as c,Value as d}from"./values.js";export const agents=u(null);const l=u("");export const loadAgents=()=>i("/agents").then(e=>(agents.value=e,l.value=""),e=>l.value=e.message),Beginnings=({all:e})=>t`<ul class="plain">${e.map(a=>t`<li key=${a.agent_id}><a class="button" href=${`#/new/${encodeURIComponent(a.agent_id)}`}>Chat with ${a.agent_id}</a></li>`)}</ul>`;export function Agents(){$(()=>{loadAgents()},[]);const e=agents.value;return t`<main class="page">
+/*a90f357b1db5d152*/
+import{html as e,signal as u,useEffect as m,useState as $}from"./vendor/preact.js";import{ask as r,who as d}from"./api.js";import{Graph as y}from"./graph.js";import{counted as c,Value as g}from"./values.js";export const agents=u(null);const l=u("");export const loadAgents=()=>r("/agents").then(t=>(agents.value=t,l.value=""),t=>l.value=t.message),Beginnings=({all:t})=>e`<ul class="plain">${t.map(s=>e`<li key=${s.agent_id}><a class="button" href=${`#/new/${encodeURIComponent(s.agent_id)}`}>Chat with ${s.agent_id}</a></li>`)}</ul>`;export function Agents(){m(()=>{loadAgents()},[]);const t=agents.value;return e`<main class="page">
     <h1>Agents</h1>
-    ${l.value&&t`<p class="bad" role="alert">${l.value}</p>`}
-    ${!e&&!l.value&&t`<p class="faint" aria-busy="true">Loading the agents …</p>`}
-    <ul class="cards">${(e??[]).map(a=>t`<li key=${a.agent_id} class="card">
-      <h2><a href=${`#/agents/${encodeURIComponent(a.agent_id)}`}>${a.agent_id}</a></h2>
-      <p>${a.model}</p>
-      <p class="faint">${[c(a.tools.length,"tool"),c(a.hooks.length,"hook"),a.subagents.length>0&&c(a.subagents.length,"sub-agent"),a.has_interrupt_on&&"asks for approval"].filter(r=>r).join(" · ")}</p>
-      ${a.system_prompt&&t`<p class="faint prompt">${a.system_prompt}</p>`}
-      ${g.value?.scopes.includes("run")&&t`<p><a class="button" href=${`#/new/${encodeURIComponent(a.agent_id)}`}>Start a chat<span class="sr"> with ${a.agent_id}</span></a></p>`}
+    ${l.value&&e`<p class="bad" role="alert">${l.value}</p>`}
+    ${!t&&!l.value&&e`<p class="faint" aria-busy="true">Loading the agents …</p>`}
+    ${t?.length===0&&e`<p>No agent is served. <code>wick init</code> writes a first one, <code>wick ui module:name</code> serves one made in Python.</p>`}
+    <ul class="cards">${(t??[]).map(s=>e`<li key=${s.agent_id} class="card">
+      <h2><a href=${`#/agents/${encodeURIComponent(s.agent_id)}`}>${s.agent_id}</a></h2>
+      <p>${s.model}</p>
+      <p class="faint">${[c(s.tools.length,"tool"),c(s.hooks.length,"hook"),s.subagents.length>0&&c(s.subagents.length,"sub-agent"),s.has_interrupt_on&&"asks for approval"].filter(i=>i).join(" · ")}</p>
+      ${s.system_prompt&&e`<p class="faint prompt">${s.system_prompt}</p>`}
+      ${d.value?.scopes.includes("run")&&e`<p><a class="button" href=${`#/new/${encodeURIComponent(s.agent_id)}`}>Start a chat<span class="sr"> with ${s.agent_id}</span></a></p>`}
     </li>`)}</ul>
-  </main>`}export function Agent({agent:e}){const[a,r]=m(null),[h,f]=m(""),p=`/agents/${encodeURIComponent(e)}`;if($(()=>{Promise.all([i(p),i(`${p}/flow`)]).then(([s,y])=>r({info:s,flow:y}),s=>f(s.message))},[p]),h)return t`<main class="page"><p class="bad" role="alert">${h}</p><p><a href="#/agents">All agents</a></p></main>`;if(!a)return t`<main class="page" aria-busy="true"><p class="faint">Loading the agent …</p></main>`;const{info:o,flow:n}=a,b=Object.fromEntries(n.graph.nodes.flatMap(s=>Object.entries(s.facts)).filter(([,s])=>typeof s=="number"));return t`<main class="page wide-page">
-    <h1>${e}</h1>
-    <p class="line"><span>${o.model}</span> ${g.value?.scopes.includes("run")&&t`<a class="button" href=${`#/new/${encodeURIComponent(e)}`}>Start a chat</a>`}</p>
-    ${o.system_prompt&&t`<p class="faint prompt">${o.system_prompt}</p>`}
-    <h2>Limits</h2><${d} thread="" value=${b} />
+  </main>`}export function Agent({agent:t}){const[s,i]=$(null),[h,f]=$(""),p=`/agents/${encodeURIComponent(t)}`;if(m(()=>{Promise.all([r(p),r(`${p}/flow`)]).then(([a,v])=>i({info:a,flow:v}),a=>f(a.message))},[p]),h)return e`<main class="page"><p class="bad" role="alert">${h}</p><p><a href="#/agents">All agents</a></p></main>`;if(!s)return e`<main class="page" aria-busy="true"><p class="faint">Loading the agent …</p></main>`;const{info:o,flow:n}=s,b=Object.fromEntries(n.graph.nodes.flatMap(a=>Object.entries(a.facts)).filter(([,a])=>typeof a=="number"));return e`<main class="page wide-page">
+    <h1>${t}</h1>
+    <p class="line"><span>${o.model}</span> ${d.value?.scopes.includes("run")&&e`<a class="button" href=${`#/new/${encodeURIComponent(t)}`}>Start a chat</a>`}</p>
+    ${o.system_prompt&&e`<p class="faint prompt">${o.system_prompt}</p>`}
+    <h2>Limits</h2><${g} thread="" value=${b} />
     <h2>Tools</h2>
-    ${!n.tools.length&&t`<p class="faint">It has none.</p>`}
-    ${n.tools.map(s=>t`<details key=${s}><summary><code>${s}</code> <span class="faint">${n.schemas[s]?.properties?Object.keys(n.schemas[s].properties).join(", "):""}</span></summary>
-      <${d} thread="" value=${n.schemas[s]??{}} /></details>`)}
+    ${!n.tools.length&&e`<p class="faint">It has none.</p>`}
+    ${n.tools.map(a=>e`<details key=${a}><summary><code>${a}</code> <span class="faint">${n.schemas[a]?.properties?Object.keys(n.schemas[a].properties).join(", "):""}</span></summary>
+      <${g} thread="" value=${n.schemas[a]??{}} /></details>`)}
     <h2>Hooks, the outermost first</h2>
-    ${n.hooks.length?t`<ol>${n.hooks.map(s=>t`<li key=${s.name}><code>${s.name}</code> <span class="faint">${s.phases.join(", ")}</span></li>`)}</ol>`:t`<p class="faint">It has none.</p>`}
-    ${o.subagents.length>0&&t`<h2>Sub-agents</h2><ul>${o.subagents.map(s=>t`<li><a href=${`#/agents/${encodeURIComponent(s)}`}>${s}</a></li>`)}</ul>`}
+    ${n.hooks.length?e`<ol>${n.hooks.map(a=>e`<li key=${a.name}><code>${a.name}</code> <span class="faint">${a.phases.join(", ")}</span></li>`)}</ol>`:e`<p class="faint">It has none.</p>`}
+    ${o.subagents.length>0&&e`<h2>Sub-agents</h2><ul>${o.subagents.map(a=>e`<li><a href=${`#/agents/${encodeURIComponent(a)}`}>${a}</a></li>`)}</ul>`}
     <h2>Graph</h2>
-    <${_} of=${p} node=${null} />
+    <${y} of=${p} node=${null} />
   </main>`}
