@@ -13,7 +13,7 @@ import typer.main
 
 import wick_graph
 from tests.source import ROOT
-from tests.support.site import SiteError, build, pages, reference
+from tests.support.site import SiteError, build, pages, reference, screens
 from tests.test_guide import FENCE, anchors_of
 from wick_graph import Agent
 from wick_graph.cli.app import app, call
@@ -54,6 +54,7 @@ def test_each_named_page_is_there() -> None:
 def test_each_link_between_pages_resolves(made: dict[str, str]) -> None:
     there = {*made, *map(pages.file_place, pages.pages()[1]), "files/openapi.json"}
     there |= {f"pictures/{name}.svg" for name in ("run", "debugger")}
+    there |= {f"pictures/{name}.png" for name in (*screens.VIEWS, "page-debugger")}
     broken = []
     for page, text in made.items():
         for target in MARKED.findall(re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))):

@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from tests.source import ROOT
-from tests.support.site import SiteError, pages, pictures, reference
+from tests.support.site import SiteError, pages, pictures, reference, screens
 
 FOLDER: Final = ROOT / "build" / "docs"
 SETTINGS: Final = "zensical.toml"
@@ -110,6 +110,9 @@ def write(folder: Path) -> None:
     _put(root / "files" / "openapi.json", json.dumps(reference.described(), indent=1))
     for name, text in pictures.made().items():
         _put(root / name, text)
+    for name, data in screens.made().items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
     _put(root / "assets" / "site.css", (ASSETS / "site.css").read_text("utf-8"))
     _put(folder / SETTINGS, _toml(config()))
 

@@ -65,7 +65,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
         for name in reference.DOORS
     },
 }
-PICTURE: Final = re.compile(r"<!-- picture: ([\w-]+) \| ([^\n]+?) -->")
+PICTURE: Final = re.compile(r"<!-- picture: ([\w-]+)(\.png)? \| ([^\n]+?) -->")
 """A picture that the build makes: its name, and what a reader who cannot see it needs."""
 _LINK: Final = re.compile(r"(!?\[[^\]]*\]\()([^()\s]+)(\))")
 _FENCE: Final = re.compile(r"^( *)```.*?^\1```", re.M | re.S)
@@ -179,7 +179,7 @@ def relinked(text: str, file: str, place: str, files: set[str]) -> str:
 
     def picture(found: re.Match[str]) -> str:
         up = os.path.relpath("pictures", posixpath.dirname(place) or ".")
-        return f"![{found[2]}]({up}/{found[1]}.svg)"
+        return f"![{found[3]}]({up}/{found[1]}{found[2] or '.svg'})"
 
     text = _CODE.sub(keep, _FENCE.sub(keep, text))
     text = PICTURE.sub(picture, _LINK.sub(link, text))
