@@ -316,30 +316,56 @@ def test_editable_install_imports_from_anywhere(tree: Path, tmp_path: Path) -> N
     assert Path(file) == checkout / "wick_graph" / "nodes" / "model.py"
 
 
-def test_a_newcomer_sees_a_first_answer_in_the_browser(
+def test_a_newcomer_finds_the_wrong_hook_in_the_browser(
     installed: Path, tmp_path: Path, chromium: Browser
 ) -> None:
-    """`pip install`, `wick init`, `wick ui`: a click, a question, an answer, an approval."""
+    """`pip install`, `wick init`, `wick ui`: an answer, a breakpoint, a hook: ten clicks at most.
+
+    There is no Node, and the page asks nobody but its own server.
+    """
     run(installed, "-m", "wick_graph", "init", cwd=tmp_path)
     command = [str(installed), "-m", "wick_graph", "ui", "--no-open"]
     env = environment() | {"WICK_MODEL": "scripted:demo", "PYTHONUNBUFFERED": "1"}
+    env["PATH"] = str(installed.parent)
     page = chromium.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.add_init_script(
+        "window.clicks = 0; addEventListener('click', e => { clicks += e.detail > 0 }, true)"
+    )
     with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as ui:
         try:
             assert ui.stdout is not None
-            page.goto(ui.stdout.readline().strip())
-            page.get_by_role("link", name="Chat with default").click()
+            link = ui.stdout.readline().strip()
+            page.goto(link)
+            page.get_by_role("link", name="Chat with default").click(timeout=60_000)
             say = page.get_by_label("Message", exact=True)
-            say.fill('Where is my order? find_order(number="A-17")')
+            say.press_sequentially('Where is my order? find_order(number="A-17")')
             say.press("Enter")
-            card = page.get_by_role("log").locator("details.tool", has_text="find_order")
-            expect(card).to_contain_text("done", timeout=60_000)
-            say.fill('Pay it back. refund(number="A-17", amount=80)')
-            say.press("Enter")
-            page.get_by_role("button", name="Approve").click()
+            answer = page.get_by_role("log").locator(".theirs").last
+            expect(answer).to_contain_text("card **** 1111", timeout=60_000)
+            page.get_by_role("link", name="Its run, step by step").click()
+            page.get_by_role("button", name="Debugger").click(timeout=60_000)
+            page.get_by_label("Breakpoint", exact=True).press_sequentially("tool:find_order")
+            page.keyboard.press("Enter")
+            point = page.get_by_role("button", name="Delete breakpoint 1")
+            expect(point).to_be_visible(timeout=60_000)
+            page.get_by_role("button", name="Continue ▶", exact=True).click()
+            expect(page.locator(".said")).to_contain_text("breakpoint 1", timeout=60_000)
+            panel = page.get_by_role("tabpanel")
+            panel.get_by_role("button", name="Why?").first.click(timeout=60_000)
+            why = panel.get_by_role("list", name="Why messages[2]")
+            expect(why).to_contain_text("hook:hide-cards", timeout=60_000)
+            assert page.evaluate("clicks") <= 10
+            page.get_by_role("link", name="Chat", exact=True).click()
+            page.get_by_label("Message", exact=True).fill('refund(number="A-17", amount=80)')
+            page.keyboard.press("Enter")
+            page.get_by_role("button", name="Approve").click(timeout=60_000)
             card = page.get_by_role("log").locator("details.tool", has_text="refund")
             expect(card).to_contain_text("done", timeout=60_000)
             expect(page.get_by_text("○ idle")).to_be_visible(timeout=60_000)
+            own = link.partition("/ui/")[0]
+            assert [url for url in asked if not url.startswith((own, "data:"))] == []
         finally:
             ui.terminate()
             page.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +22,20 @@ __all__ = ["chromium"]
 pytestmark = pytest.mark.xdist_group("page_looks")  # they share a browser and a server
 
 PAGE = PACKAGE / "server/page"
-MODES: dict[str, dict[str, Any]] = {
-    "light": {"viewport": {"width": 1_600, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 900, "height": 900}, "color_scheme": "dark"},
-    "forced": {"viewport": {"width": 900, "height": 900}, "forced_colors": "active"},
-    "narrow": {"viewport": {"width": 320, "height": 700}, "color_scheme": "light"},
+COLOURS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "forced": {"color_scheme": "dark", "forced_colors": "active"},
 }
+SIZES: dict[str, dict[str, Any]] = {
+    "1600": {"viewport": {"width": 1_600, "height": 900}},
+    "900": {"viewport": {"width": 900, "height": 900}},
+    "320": {"viewport": {"width": 320, "height": 700}},
+    "zoomed": {"viewport": {"width": 320, "height": 256}, "device_scale_factor": 4},  # 400 %
+}
+MODES = {f"{c}-{s}": COLOURS[c] | SIZES[s] for c in COLOURS for s in SIZES}
+BY_DAY = ("light-1600", "light-320")
+"""The others are for `make test-slow`."""
 WORD = "Donaudampfschifffahrtsgesellschaftskapitaen" * 6
 SAID = f"""# A heading
 
@@ -52,6 +62,7 @@ defaults: {ttl: 7d, tools: [calculate]}
 agents:
   talker: {model: 'scripted:talker.yaml', system_prompt: Be brief.}
   careful: {model: 'scripted:careful.yaml', approvals: {calculate: true}}
+  long: {model: 'scripted:long.yaml', max_iterations: 99}
   fails: {model: 'scripted:fails.yaml'}
 """
 
@@ -60,6 +71,8 @@ agents:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     steps = [{"text": SAID, "calls": CALLS}, "Done."]
     texts: Any = {name: json.dumps({"steps": steps}) for name in ("talker", "careful")}
+    many = [{"text": f"Step {n}.", "calls": [CALLS[0]]} for n in range(60)]
+    texts["long"] = json.dumps({"steps": [*many, "End."]})
     texts["fails"] = json.dumps({"steps": [{"text": "x", "calls": [{"tool": "none", "args": {}}]}]})
     folder = tmp_path_factory.mktemp("looks")
     with serving(folder, "--host", "127.0.0.1", agents=AGENTS, **texts) as made:
@@ -72,7 +85,7 @@ def views(served: Served) -> dict[str, str]:
     found = {"#/": "Threads", "#/agents": "Agents", "#/agents/careful": "careful"}
     found |= {"#/new/talker": "A chat with talker", "#/approvals": "Approvals"}
     with served.http(token_of(served)) as http:
-        for agent in ("talker", "careful", "fails"):
+        for agent in ("long", "talker", "careful", "fails"):
             body = {"messages": [{"role": "user", "content": f"{agent} {WORD}"}]}
             thread = http.post(f"/agents/{agent}/invoke", json=body).json()["thread_id"]
             found[f"#/chat/{thread}"] = agent
@@ -90,7 +103,9 @@ def check(page: Page, place: str) -> None:
     assert [(one["id"], [n["html"] for n in one["nodes"]][:3]) for one in made] == [], place
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(m, marks=[] if m in BY_DAY else [pytest.mark.slow]) for m in MODES]
+)
 def test_no_view_violates_a_rule_of_axe(
     served: Served, views: dict[str, str], chromium: Browser, mode: str
 ) -> None:
@@ -110,7 +125,8 @@ def test_no_view_violates_a_rule_of_axe(
         expect(page.locator("h1", has_text=heading)).to_be_visible(timeout=WAIT)
         expect(page.locator("[aria-busy=true]")).to_have_count(0, timeout=WAIT)
         if "/chat/" in place:
-            expect(page.get_by_role("log")).to_contain_text(heading, timeout=WAIT)
+            said = "End." if heading == "long" else heading
+            expect(page.get_by_role("log")).to_contain_text(said, timeout=WAIT)
             page.evaluate(
                 "document.querySelectorAll('details').forEach(one => { one.open = true })"
             )
@@ -130,6 +146,53 @@ def test_no_view_violates_a_rule_of_axe(
             check(page, "a trace")
     context.close()
     watched.check()
+
+
+def test_a_view_without_anything_violates_no_rule(tmp_path: Path, chromium: Browser) -> None:
+    """What a tenant sees that has nothing yet, and a thread that nothing is recorded of."""
+    agents = "store: sqlite:///wick.db\nagents:\n  quiet: {model: 'scripted:demo', journal: off}\n"
+    with serving(tmp_path, "--host", "127.0.0.1", agents=agents) as served:
+        context = chromium.new_context(**MODES["light-900"])
+        watched = Watched(context, served)
+        page = watched.opened(token_of(served))
+        page.evaluate(axe.FILE.read_text("utf-8"))
+        for view, text in {
+            "": "There are no threads yet",
+            "approvals": "Nothing waits for you",
+            "traces": "Nothing has run yet",
+            "gateway": "No gateway runs on this store",
+        }.items():
+            page.evaluate("place => { location.hash = place }", f"#/{view}")
+            expect(page.get_by_text(text)).to_be_visible(timeout=WAIT)
+            check(page, view)
+        with served.http(token_of(served)) as http:
+            body = {"messages": [{"role": "user", "content": "Hello."}]}
+            thread = http.post("/agents/quiet/invoke", json=body).json()["thread_id"]
+        page.evaluate("place => { location.hash = place }", f"#/threads/{thread}")
+        expect(page.locator(".note").first).to_contain_text("journal", timeout=WAIT)
+        check(page, "not recorded")
+        context.close()
+        watched.check()
+
+
+RULE = re.compile(r"([a-z-]+): ([^;{}]+)[;}]")
+NAMED = re.compile(r"color|background|fill|stroke(?!-)|^border(?!-radius|-collapse|-spacing)")
+
+
+def test_sizes_and_colours_have_names() -> None:
+    """One design: beneath the names, no rule has a colour, a size of text or a space of its own."""
+    text = (PAGE / "page.css").read_text("utf-8")
+    names, _, rules = text.partition("* { box-sizing")
+    scales = re.findall(r"--(text|space)-\w+: [\d.]+px", names)
+    assert 4 <= scales.count("text") <= 5
+    assert 5 <= scales.count("space") <= 7
+    for name, value in RULE.findall(rules):
+        if name.startswith("--"):
+            continue
+        if re.match(r"(padding|margin|gap|font-size|font$)", name):
+            assert not re.search(r"\d(px|r?em)\b", value), (name, value)
+        if NAMED.search(name):
+            assert not re.search(r"#[0-9a-f]{3}|\b(rgb|hsl|red|white|black|gr[ae]y)", value), name
 
 
 def test_the_page_is_small(served: Served) -> None:
