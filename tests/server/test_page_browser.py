@@ -261,7 +261,7 @@ def test_hostile_texts_are_texts_in_chats_and_forms(
     expect(log.locator(".inside")).to_have_count(len(every) // 4, timeout=WAIT)
     check(page)
     page.goto(f"{served.url}/ui/#/approvals")
-    forms = page.get_by_role("article")
+    forms = page.locator(f'section.card:has(a[href="#/chat/{waits}"]) article')
     expect(forms).to_have_count(len(every) // 4, timeout=WAIT)
     forms.first.get_by_label("expression").fill(TRICKS[1] + HOSTILE[0])
     expect(page.get_by_role("list", name="What you changed")).to_contain_text("<script>")

@@ -30,7 +30,7 @@ export function Compare({ parts: [thread, run, other, theirs] }) {
   if (!made) return html`<main class="wide" aria-busy="true">${head}<p class="faint">Loading …</p></main>`;
   const first = made.rows.findIndex((/** @type {any} */ row) => !row.same);
   const shown = made.rows.map((/** @type {any} */ row, /** @type {number} */ at) => ({ row, at }))
-    .filter((/** @type {any} */ one) => all || !one.row.same || Math.abs(one.at - first) < 3);
+    .filter((/** @type {any} */ one) => all || first < 0 || !one.row.same || Math.abs(one.at - first) < 3);
   const change = (/** @type {number} */ a, /** @type {number} */ b) => `${b >= a ? "+" : "−"}${Math.abs(b - a).toLocaleString("en", { maximumFractionDigits: 3 })}`;
   return html`<main class="wide">${head}
     <p class=${made.first ? "note bad" : "note"}>${made.first ? `First difference: ${made.first}` : "Both did the same."}</p>
