@@ -83,10 +83,10 @@ async def measured(name: str, threads: int, warm: int) -> dict[str, float]:
                 await ask(f"idle-{number}")
             idle = resident() - before
         async with open_(Held(turns=2, gate=gate), TOOLS, path, **more) as ask:
-            runs = [asyncio.create_task(ask(f"some-{number}")) for number in range(FIRST)]
+            runs = [asyncio.ensure_future(ask(f"some-{number}")) for number in range(FIRST)]
             await gate.holds(FIRST)
             before = resident()
-            runs += [asyncio.create_task(ask(f"live-{number}")) for number in range(threads)]
+            runs += [asyncio.ensure_future(ask(f"live-{number}")) for number in range(threads)]
             await gate.holds(FIRST + threads)
             live = resident() - before
             gate.opened.set()
