@@ -76,7 +76,13 @@ def test_the_ai_sdk_s_chat_with_an_approval(served: Served) -> None:
 def test_the_ai_sdk_s_chat_sees_all_once_although_the_server_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         port = served.port
-        program = ["node", HERE / "ai_chat.mjs", f"{served.url}/ai-sdk/slow", "ai-chat", "breaks"]
+        program: list[Any] = [
+            "node",
+            HERE / "ai_chat.mjs",
+            f"{served.url}/ai-sdk/slow",
+            "ai-chat",
+            "breaks",
+        ]
         with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as client:
             assert client.stdout is not None
             assert client.stdout.readline() == "some words\n"

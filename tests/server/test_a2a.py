@@ -237,6 +237,9 @@ OLD: Any = {
         ("messageId", {"message": {**SAID, "messageId": ""}}),
         ("contextId", {"message": {**SAID, "contextId": "../x"}}),
         ("message", {}),
+        ("message", {"message": []}),
+        ("metadata", {"message": SAID, "metadata": 5}),
+        ("historyLength", {"message": SAID, "configuration": {"historyLength": -1}}),
     ],
 )
 def test_a_field_is_refused_by_name(shared: Served, word: str, params: Any) -> None:

@@ -39,7 +39,7 @@ from wick_graph.server.protocols.parts import (
 from wick_graph.server.sse import EventStream, JsonStream
 from wick_graph.service.event_log import TERMINAL, Wire
 from wick_graph.service.options import problem_of
-from wick_graph.store.server_rows import StreamRow
+from wick_graph.store.server_rows import RUNNING, StreamRow
 from wick_graph.types import THREAD_ID_PATTERN
 
 Json = dict[str, Any]
@@ -101,7 +101,8 @@ class Call:
         """
         try:
             name, request = self._read()
-            return await _METHODS[name][1](self, request)
+            answer: Response = await _METHODS[name][1](self, request)
+            return answer
         except errors.A2AError as error:
             return JSONResponse(self.failed(error))
         except Exception as error:
@@ -128,12 +129,14 @@ class Call:
             read = model.model_validate({**body, "params": self.params})
             _check_known("params", self.params, read.model_dump(by_alias=True)["params"])
             return name, convert(read)
-        except ParseError as error:
+        except (ParseError, AttributeError, TypeError) as error:
             raise errors.InvalidParamsError(f"params: {str(error).partition(chr(10))[0]}") from None
         except ValidationError as error:
             found = error.errors()[0]
             where = ".".join(str(step) for step in found["loc"])
             raise errors.InvalidParamsError(f"{where}: {found['msg'].lower()}") from None
+        except ValueError as error:
+            raise errors.InvalidParamsError(f"params: {error}") from None
 
     @property
     def is_old(self) -> bool:
@@ -226,7 +229,7 @@ async def _send(call: Call, request: Any) -> Response:
     if wanted.return_immediately:
         task = _with_history(_View(exchange).task(), wanted)
         return JSONResponse(call.done(forms.SendMessageResponse(task=task)))
-    return streamed(call.context, exchange.last, pieces, JsonStream)
+    return streamed(call.context, exchange.last, pieces, JsonStream, starts=True)
 
 
 async def _send_streaming(call: Call, request: Any) -> Response:
@@ -250,7 +253,7 @@ async def _begun(call: Call, request: Any) -> Exchange:
             raise errors.InvalidParamsError("message.contextId: the task is of another context")
         if _state_of(task) != forms.TaskState.TASK_STATE_INPUT_REQUIRED:
             raise errors.UnsupportedOperationError("message.taskId: the task does not wait")
-        asked["command"] = {"resume": _answer(given["parts"])}
+        asked["command"] = {"resume": _answer(given.get("parts") or [])}
     else:
         if thread_id is not None and not THREAD_ID_PATTERN.fullmatch(thread_id):
             raise errors.InvalidParamsError("message.contextId: use letters, digits and _.:-")
@@ -269,6 +272,8 @@ def _check_message(message: Any, wanted: Any) -> None:
         raise errors.PushNotificationNotSupportedError(
             "configuration.taskPushNotificationConfig: push notifications are not supported"
         )
+    if wanted.history_length < 0:
+        raise errors.InvalidParamsError("configuration.historyLength: must not be negative")
     modes = [*wanted.accepted_output_modes]
     if modes and not any(mode in ("*/*", "text/*", "text", *_MODES) for mode in modes):
         raise errors.ContentTypeNotSupportedError(
@@ -304,9 +309,9 @@ def _content(parts: Any) -> Any:
 
 def _answer(parts: list[Json]) -> Any:
     """Return an answer: the data of one part, or a text; numbers stay as they were written."""
-    if len(parts) == 1 and "data" in parts[0]:
+    if len(parts) == 1 and parts[0].get("data") is not None:
         return parts[0]["data"]
-    if any("text" not in part for part in parts):
+    if not parts or any(not part.get("text") for part in parts):
         raise errors.InvalidParamsError("message.parts: answer with texts, or with one data part")
     return "\n".join(str(part["text"]) for part in parts)
 
@@ -339,19 +344,29 @@ async def _list(call: Call, request: Any) -> Response:
         for one in found
         if request.status in (0, _state_of(one)) and _changed(one.last) >= after
     ]
-    fitting.sort(key=lambda one: (_changed(one.last), one.id), reverse=True)
-    ids = [one.id for one in fitting]
-    if request.page_token and request.page_token not in ids:
-        raise errors.InvalidParamsError("params.pageToken: it is of no page")
-    begin = ids.index(request.page_token) + 1 if request.page_token else 0
+    fitting.sort(key=_order, reverse=True)
     made = forms.ListTasksResponse(page_size=size, total_size=len(fitting))
-    for one in fitting[begin : begin + size]:
+    rest = [one for one in fitting if _is_after(request.page_token, one)]
+    for one in rest[:size]:
         view = await _seen(call, one) if request.include_artifacts else _View(one)
         made.tasks.append(_with_history(view.task(), request))
-    if begin + size < len(fitting):
-        made.next_page_token = ids[begin + size - 1]
+    if len(rest) > size:
+        made.next_page_token = "{}_{}".format(*_order(rest[size - 1]))
     shown = MessageToDict(made, always_print_fields_with_no_presence=True)
     return JSONResponse({"jsonrpc": "2.0", "id": call.id, "result": shown})
+
+
+def _order(task: Exchange) -> tuple[float, str]:
+    return _changed(task.last), task.id
+
+
+def _is_after(token: str, task: Exchange) -> bool:
+    """Return whether a task comes after the last one of a page."""
+    changed, _, key = token.partition("_")
+    try:
+        return not token or _order(task) < (float(changed), key)
+    except ValueError:
+        raise errors.InvalidParamsError("params.pageToken: it is of no page") from None
 
 
 async def _subscribe(call: Call, request: Any) -> Response:
@@ -399,7 +414,7 @@ def _followed(call: Call, exchange: Exchange, since: StreamRow | None, wanted: A
         if not begun:
             yield frame(task=_with_history(view.task(), wanted))
 
-    return streamed(call.context, exchange.last, pieces)
+    return streamed(call.context, exchange.last, pieces, starts=since is not None)
 
 
 # --- What the runs of an exchange are as a task.
@@ -414,7 +429,7 @@ _STATES: Final[Mapping[str, str]] = {
 }
 
 
-def _state_of(exchange: Exchange) -> int:
+def _state_of(exchange: Exchange) -> Any:
     """Return the state of a task; a question that a later message has passed over is closed."""
     status = exchange.last.status
     if status == "interrupted" and not exchange.is_latest:
@@ -450,7 +465,7 @@ class _View:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._ids = {"task_id": exchange.id, "context_id": exchange.last.thread_id}
+        self._ids: Json = {"task_id": exchange.id, "context_id": exchange.last.thread_id}
         self._row: StreamRow | None = None
         self._artifacts: dict[str, Any] = {}
         self._reply = ""
@@ -512,6 +527,8 @@ class _View:
             part = forms.Part()
             ParseDict(shapes.plain(self._output), part.data)
             made.append(self._put("output", part))
+        if row.status == RUNNING:  # when it was read
+            self._status.timestamp.GetCurrentTime()
         why = data["stopped_because"]
         state = _STATES.get(why, "TASK_STATE_COMPLETED")
         self._status.state = forms.TaskState.Value(state)
@@ -535,7 +552,9 @@ def _questions(thread_id: str, interrupts: Any) -> Iterator[Any]:
     found = shapes.questions(thread_id, interrupts)
     lines = []
     for one in found:
-        value = one["value"] if isinstance(one["value"], dict) else {"question": str(one["value"])}
+        value: Json = (
+            one["value"] if isinstance(one["value"], dict) else {"question": str(one["value"])}
+        )
         for asked in value.get("action_requests", ()):
             called = f"{asked['name']}({json.dumps(asked['args'])})"
             lines.append(f"May it call {called}? {asked['description']}".strip())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -41,7 +42,7 @@ _STREAM: Final[Any] = {200: {"content": {"text/event-stream": {}}}}
 _NONE: Final[Any] = {204: {"description": "Nothing runs in the chat."}}
 
 
-class ChatForm(schemas.Form):
+class UseChatForm(schemas.Form):
     """A request of the AI SDK's `useChat`."""
 
     id: schemas.ThreadIdText
@@ -53,7 +54,7 @@ class ChatForm(schemas.Form):
 
 
 @router.post("/{agent_id}", response_class=Response, responses=_STREAM)
-async def chat(context: Answerer, agent_id: schemas.AgentIdPath, form: ChatForm) -> Response:
+async def chat(context: Answerer, agent_id: schemas.AgentIdPath, form: UseChatForm) -> Response:
     """Say something to an agent or answer what waits, and follow the run."""
     agent = await context.agent(agent_id)
     asked: Json = {"assistant_id": agent.name, "multitask_strategy": "reject"}
@@ -70,7 +71,8 @@ async def chat(context: Answerer, agent_id: schemas.AgentIdPath, form: ChatForm)
     run = await start(context, _read(asked), form.id)
     found = await exchanges_of(context, form.id, agent.name)
     mine = [one for one in found if one.last.run_id == run.row.run_id]
-    return _stream(context, *(mine or [Exchange([run.row])]), replays=not answers)
+    [exchange] = mine or [Exchange([run.row])]
+    return _stream(context, exchange, replays=not answers, starts=True)
 
 
 @router.get(
@@ -102,7 +104,7 @@ def _read(asked: Json) -> AskForm:
         raise Problem(400, f"messages: {found['loc'][0]}: {found['msg'].lower()}") from None
 
 
-def _turns(form: ChatForm) -> list[Json]:
+def _turns(form: UseChatForm) -> list[Json]:
     """Return what the user says after the assistant's last message."""
     if form.messageId is not None:
         raise Problem(400, "messageId: an earlier message cannot be changed; send a new one")
@@ -135,7 +137,9 @@ def _turn(where: str, message: Json) -> Json:
             raise Problem(400, f"{at}.{unknown:.80}: not supported; leave it out")
         if not str(part.get("mediaType", "image/")).startswith("image/"):
             raise Problem(400, f"{at}.mediaType: only images are taken")
-        blocks.append({"url": part.get("url")} if kind == "file" else str(part.get("text")))
+        if kind == "text" and not isinstance(part.get("text"), str):
+            raise Problem(400, f"{at}.text: must be a text")
+        blocks.append({"url": part.get("url")} if kind == "file" else part["text"])
     try:
         content = content_of(blocks)
     except ValueError as error:
@@ -159,14 +163,14 @@ async def _known(
     return found[-1] if same and found[-1].is_latest else None
 
 
-async def _answers(agent: Agent, form: ChatForm) -> Json:
+async def _answers(agent: Agent, form: UseChatForm) -> Json:
     """Return the answers to all that waits, by question; those to calls are decided together."""
     state = await agent.graph.aget_state(shapes.at(form.id))
     given = [part for one in form.messages for part in _listed(one.get("parts"))]
     decided = [part.get("approval") for part in given if part.get("state") == "approval-responded"]
     known = {str(one.get("id")): one for one in decided if isinstance(one, dict)}
     outputs = {
-        part.get("toolCallId"): part.get("output")
+        str(part.get("toolCallId")): part.get("output")
         for part in given
         if part.get("state") == "output-available"
     }
@@ -178,10 +182,10 @@ async def _answers(agent: Agent, form: ChatForm) -> Json:
         raise Problem(400, "messages: answer each call that waits for an approval")
     for one in state.interrupts:
         call = one.value.get("call_id") if isinstance(one.value, Mapping) else None
-        if one not in calls and (call is None or call not in outputs):
+        if one not in calls and outputs.get(str(call)) is None:
             raise Problem(400, "messages: a question waits; give the output of its tool")
         if one not in calls:
-            made[one.id] = outputs[call]
+            made[one.id] = outputs[str(call)]
     if calls:
         made[calls[0].id] = {"decisions": [_decision(known[one.id]) for one in calls]}
     return made
@@ -198,9 +202,12 @@ def _decision(given: Json) -> Json:
 # --- What a run's events are in the AI SDK.
 
 
-def _stream(context: RequestContext, exchange: Exchange, *, replays: bool) -> EventStream:
+def _stream(
+    context: RequestContext, exchange: Exchange, *, replays: bool, starts: bool = False
+) -> EventStream:
     """Stream an exchange: all of it, or only its last run, which continues the client's message."""
-    made = streamed(context, exchange.last, lambda: _pieces(context, exchange, replays))
+    pieces = partial(_pieces, context, exchange, replays)
+    made = streamed(context, exchange.last, pieces, starts=starts)
     made.headers["X-Vercel-AI-UI-Message-Stream"] = "v1"
     return made
 

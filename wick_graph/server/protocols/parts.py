@@ -211,11 +211,13 @@ def streamed(
     row: StreamRow,
     pieces: Callable[[], Pieces],
     kind: type[EventStream] = EventStream,
+    *,
+    starts: bool,
 ) -> EventStream:
-    """Stream a run; if the server is so set up, it is cancelled when the client disconnects."""
+    """Stream a run; the server may cancel it when the client that starts it disconnects."""
 
     async def left() -> None:
-        if context.options.on_disconnect == "cancel" and context.caller.allows("run"):
+        if starts and context.options.on_disconnect == "cancel":
             await context.tenant.runs.cancel(row.thread_id, row.run_id)
 
     limits, ids = context.options.limits, {"X-Thread-Id": row.thread_id, "X-Run-Id": row.run_id}
