@@ -247,6 +247,7 @@ def test_a_client_s_answers_and_results_are_not_taken(shared: Served) -> None:
         assert http.post("/ag-ui/default", json=body).status_code == 400
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the adapter's calls of LangGraph
 async def test_the_stock_adapter_of_langgraph_runs_an_agent_s_graph() -> None:
     """What `ag-ui-langgraph` asks of a graph, ours does, also with keys that are no channels."""
     model = ScriptedModel([call("calculate", expression="21*2"), "It is 42."])

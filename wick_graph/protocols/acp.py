@@ -620,6 +620,8 @@ class Door:
         while True:
             data: Mapping[str, Any] = {"stopped_because": "interrupted"}
             if row is not None:
+                if stop.is_set():  # it came before the run could be cancelled
+                    await self._tenant.runs.cancel(session.key, row.run_id)
                 data = (await self._follow(session, row, updates, until))["data"]
             why = "cancelled" if stop.is_set() else data["stopped_because"]
             if why == "interrupted":

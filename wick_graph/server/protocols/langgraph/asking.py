@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -382,11 +384,12 @@ def _before(agent: Agent, node: str) -> str:
     Raises:
         Problem: There is none.
     """
-    edges = agent.graph.builder.edges
-    for source, target in edges:
-        others = [one for one, after in edges if one == source and after != node]
-        if target == node and not others and source not in agent.graph.builder.branches:
-            return str(source)
+    graph = agent.graph
+    builder = graph.builder if isinstance(graph, CompiledStateGraph) else StateGraph(dict)
+    for source, target in sorted(builder.edges):
+        others = [one for one, after in builder.edges if one == source and after != node]
+        if target == node and not others and source not in builder.branches:
+            return source
     raise Problem(400, f"command.goto: no edge alone leads to {node!r:.80}")
 
 
