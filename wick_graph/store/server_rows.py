@@ -262,7 +262,7 @@ class ServerRuns:
         return sorted(bytes_text(name) for (name,) in found if name != b"\xff")
 
     def orphans(self) -> list[tuple[str, str, str]]:
-        """Return tenant, thread and id of the begun runs of all tenants that nobody executes.
+        """Return tenant, thread and id of the begun runs of all tenants that no process executes.
 
         The oldest come first. This only reads; `claim` decides who executes a run.
         """

@@ -231,7 +231,7 @@ class RequestTracer:
 
 def current_traceparent() -> str:
     """Return the current span as W3C's header has it; empty for none, or without OpenTelemetry."""
-    if "opentelemetry.trace" not in sys.modules:  # then nobody has begun a span
+    if "opentelemetry.trace" not in sys.modules:  # then no span has begun
         return ""
     from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415  # an optional extra
 

@@ -34,7 +34,7 @@ _AWAY: Final = 1.0
 """Seconds before a worker without its database tries again."""
 
 _UNKNOWN: Final = 5.0
-"""Seconds before a job is tried again whose agent this worker lacks."""
+"""Seconds before a job is tried again, if this worker lacks its agent."""
 
 _KILLED: Final = "the run ended its own process, also in a process that ran nothing else"
 
@@ -57,7 +57,7 @@ class _Connector(BaseAsyncConnector):
 
 
 class Worker:
-    """Executes runs of all tenants, or of some, until it is told to stop.
+    """Executes runs of all tenants, or of some, until it is stopped.
 
     Args:
         service: The agents; it executes no runs of its own.
