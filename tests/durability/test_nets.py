@@ -284,7 +284,7 @@ def test_a_lease_that_is_not_renewed_ends(
 
 def test_the_keeper_renews_often_enough(mine: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its own turns, so that a slow machine changes nothing."""
-    home = keeper
+    home: Any = keeper
     seconds: float = home.LEASE_SECONDS / home.LOOK_SECONDS
     monkeypatch.setattr(home, "LOOK_SECONDS", 0.005)
     monkeypatch.setattr(home, "LEASE_SECONDS", 0.005 * seconds)

@@ -26,6 +26,8 @@ class Writers:
     def __init__(self, url: str) -> None:
         self.stored: list[tuple[int, str]] = []
         """What was acknowledged, by tenant."""
+        self.failed = 0
+        """How many writes were refused."""
         self.errors: list[BaseException] = []
         self.since = 0
         """How many writes there were when something happened."""
@@ -43,7 +45,8 @@ class Writers:
                         Line(saver, f"n{at}").put(log=[at])
                         self.stored.append((tenant, f"n{at}"))
                     except StorageError:
-                        self._ended.wait(0.05)
+                        self.failed += 1
+                    self._ended.wait(0.05)
         except BaseException as error:
             self.errors.append(error)
 
@@ -74,8 +77,10 @@ class Writers:
             with SqlSaver.from_url(self._url, tenant=f"t{tenant}") as saver:
                 for name in (name for of, name in self.stored if of == tenant):
                     assert Line(saver, name).get() == {"log": [int(name[1:])]}, (tenant, name)
-                assert verify(saver).is_whole
+        with SqlSaver.from_url(self._url) as saver:
+            assert verify(saver).is_whole
         assert self.errors == []
+        assert self.failed > 0
 
 
 @contextmanager

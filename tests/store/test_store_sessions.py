@@ -141,7 +141,7 @@ def test_one_statement_looks_after_the_leases_of_all_tenants(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
-    told: list[str] = []
+    told: list[int] = []
     with ExitStack() as stack:
         savers = [
             stack.enter_context(SqlSaver.from_url(url, tenant=f"t{n}", pool_size=1))
@@ -156,11 +156,12 @@ def test_one_statement_looks_after_the_leases_of_all_tenants(
         assert threading.active_count() == before + 1  # one keeper
         first, *others = (saver.leases for saver in savers)
         run_one = sessions.Postgres._run
-        monkeypatch.setattr(
-            sessions.Postgres,
-            "_run",
-            lambda db, text, values: sent.append(text) or run_one(db, text, values),
-        )
+
+        def note(db: sessions.Postgres, text: str, values: Any) -> Any:
+            sent.append(text)
+            return run_one(db, text, values)
+
+        monkeypatch.setattr(sessions.Postgres, "_run", note)
         first.check_ownership(*others)
         first.renew(*others)
         assert [text.split()[0] for text in sent if text != "COMMIT"] == [
@@ -411,7 +412,7 @@ def test_a_migration_waits_for_no_transaction_while_others_wait(
     with SqlSaver.from_url(url, tenant="a") as one, SqlSaver.from_url(url, tenant="b") as two:
         Line(one).put(log=["a"])
         tries = list[float]()
-        monkeypatch.setattr(postgres_schema.time, "sleep", tries.append)
+        monkeypatch.setattr("wick_graph.store.postgres.time.sleep", tries.append)
         with ThreadPoolExecutor(1) as other, one._core.reading() as db:
             db.execute("SELECT count(*) FROM threads")
             done = other.submit(migrate, url, expand)

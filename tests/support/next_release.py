@@ -30,7 +30,8 @@ def become() -> None:
     )
     this: Any = postgres
     this.SCHEMA_VERSION += 1
-    this.MIGRATIONS = (*postgres.MIGRATIONS, expand)
+    this.MIGRATIONS = (*this.MIGRATIONS, expand)
+    core_class: Any = StoreConnection
     make = StoreConnection.new_thread
 
     def new_thread(core: StoreConnection, db: Database, *given: Any) -> Any:
@@ -38,7 +39,7 @@ def become() -> None:
         db.execute(f"UPDATE threads SET region = 'eu' WHERE id = {int(row[0])}")
         return row
 
-    StoreConnection.new_thread = new_thread  # type: ignore[method-assign]  # a test's double
+    core_class.new_thread = new_thread
 
 
 if __name__ == "__main__":

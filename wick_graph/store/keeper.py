@@ -58,7 +58,7 @@ class Keeper:
         while not wake.wait(LOOK_SECONDS):
             rounds += 1
             renews = rounds * LOOK_SECONDS >= min(LEASE_SECONDS / 3, *self._pauses())
-            rounds = 0 if renews else rounds
+            failed = False
             for first, *others in self._groups(rounds):
                 try:
                     if renews:
@@ -66,7 +66,9 @@ class Keeper:
                     else:
                         first.check_ownership(*others)
                 except Exception:  # a busy or full database: the next attempt is before the end
+                    failed = True
                     self._drop_expired((first, *others))
+            rounds = 0 if renews and not failed else rounds
 
     def _pauses(self) -> list[float]:
         with self._lock:

@@ -85,7 +85,8 @@ class Pool:
         self._idle: list[Session] = []
         self._held: set[Session] = set()
         self._line: deque[Waiter] = deque()
-        self._losses = 0
+        self.losses = 0
+        """How often a session was lost, or the pool was closed."""
 
     def take(self) -> Session:
         """Take a session, and open one if all are held and there may be more.
@@ -140,7 +141,7 @@ class Pool:
             first.came.set()
 
     def _next(self, waiter: Waiter) -> Session:
-        session = self._idle.pop() if self._idle else Session(self._losses)
+        session = self._idle.pop() if self._idle else Session(self.losses)
         session.holder = waiter.thread
         self._held.add(session)
         return session
@@ -151,10 +152,10 @@ class Pool:
         with self._lock:
             self._held.discard(session)
             if not free:
-                self._losses += 1
+                self.losses += 1
                 closing += self._idle
                 self._idle = []
-            elif session.born == self._losses and len(self._idle) + len(self._held) < self.size:
+            elif session.born == self.losses and len(self._idle) + len(self._held) < self.size:
                 self._idle.append(session)
                 closing = []
             self._hand_on()
@@ -178,7 +179,7 @@ class Pool:
         """Close all sessions, those in use as soon as they are given back."""
         with self._lock:
             closing, self._idle = self._idle, []
-            self._losses += 1
+            self.losses += 1
         for one in closing:
             one.raw.close()
 
@@ -236,9 +237,11 @@ class Postgres:
     def __init__(self, pool: Pool, local: str, driver: Any) -> None:
         self.pool, self._local, self._driver = pool, local, driver
         self._session: Session | None = None
+        self._losses = pool.losses
         self._closed = False
         self.is_lost = False
-        """Its session was lost, so it answers no more: a transaction never changes sessions."""
+        """A session was lost, so it answers no more: a transaction never changes sessions, and
+        another server may have taken over, which knows less than the store's caches."""
         self.account = Account()
         self.errors: tuple[type[Exception], ...] = (driver.Error,)
 
@@ -296,6 +299,8 @@ class Postgres:
     @contextmanager
     def _holding(self) -> Iterator[Connection[Any]]:
         """Hold a session for a statement, and as long as a transaction is open."""
+        if self._session is None and self._losses != self.pool.losses:
+            self.is_lost = True
         if self.is_lost or self._closed:
             raise self._driver.OperationalError("the session is over")
         if self._session is None:
