@@ -210,7 +210,7 @@ class RunQueue:
             return db.execute(self._of(_PLACE), values).rowcount
 
     def requeue(self, runs: Collection[RunIds]) -> int:
-        """Add jobs for runs that no process executes; return how many there were none for."""
+        """Add jobs for runs that no worker executes; return how many were added."""
         if not runs:
             return 0
         tenants = [tenant for tenant, _, _ in runs]

@@ -34,7 +34,7 @@ _AWAY: Final = 1.0
 """Seconds before a worker without its database tries again."""
 
 _UNKNOWN: Final = 5.0
-"""Seconds before a job for an agent that this worker lacks is tried again."""
+"""Seconds before a job is tried again, if this worker lacks its agent."""
 
 _KILLED: Final = "the run ended its own process, also in a process that ran nothing else"
 
@@ -246,8 +246,7 @@ class Worker:
             asking = Asking(begins=row.run_id)
             if (await leases.ajudge(row.thread_id, asking)).charges >= CHARGES:
                 await streams.run(streams.quarantine, row)
-                found = await streams.run(streams.get, row.thread_id, row.run_id)
-                row = found or row
+                row = await streams.run(streams.get, row.thread_id, row.run_id) or row
         if row.status == QUARANTINED and self._alone:
             return await self._in_quarantine(tenant, row)
         run = await tenant.runs.recover(tenant.agents.ready, row)
