@@ -70,10 +70,8 @@ test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that t
 test-workers: $(BIN)/.test  ## a fleet of servers and workers under kills and freezes; sizes by WICK_FLEET_RUNS, _THREADS, _KILLS, _FREEZES, _WORKERS
 	@$(BIN)/python -m pytest tests/worker -m "slow or not slow" --timeout 3600 $(ARGS)
 
-nightly:                  ## all that takes hours: slow tests, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
-	@$(MAKE) --keep-going test-slow mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
-nightly:                  ## all that takes hours: slow tests, the page in Firefox, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
-	@$(MAKE) --keep-going test-slow test-browsers mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
+nightly:                  ## all that takes hours: slow tests, Firefox, a fleet, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
+	@$(MAKE) --keep-going test-slow test-browsers test-workers mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
 
 $(BIN)/.langgraph: $(BIN)/.test
 	@$(BIN)/python -m pip install -qq -e '.[langgraph-tests]' -C editable_mode=compat
