@@ -11,9 +11,7 @@ export ASK
 # A module is compiled once, not in each process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-workers cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
-.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-browsers test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
-.PHONY: run test near cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
+.PHONY: run test near cov fmt lint type page vendor docs all attack nightly test-slow test-workers test-langgraph test-releases test-doors test-browsers test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
