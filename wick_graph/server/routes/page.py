@@ -389,7 +389,7 @@ async def compare(
 
 
 _CHATS: Final = 200
-"""Chats of which the gateway's threads are looked for."""
+"""The most chats that have their threads looked for."""
 
 
 @router.get("/gateway")
