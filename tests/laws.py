@@ -246,7 +246,9 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "models.fast_path",
         "models.scripted.yaml_script",
         "server.app",
+        "service.tenants",
         "store.checkpoint_write",
+        "store.sessions",
         "store.transactions",
     ),
     "command": (

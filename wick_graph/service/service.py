@@ -232,19 +232,7 @@ class Service:
         self.options = options or ServerOptions()
         self.given = given or {}
         """Agents made in Python, by id; each tenant has its own copy."""
-        for agent_id, agent in self.given.items():
-            if agent.given_store is not None and not isinstance(agent.given_store, str):
-                remedy = (
-                    f"compile the graph {agent_id} without a checkpointer"
-                    if agent.spec.guest
-                    else f"leave store= of the agent {agent_id} out, or make it a database URL"
-                )
-                raise ConfigError(f"the server keeps the threads of each tenant apart; {remedy}")
-            if self.options.auth and (what := shared_by(agent)):
-                raise ConfigError(
-                    f"the tenants of the server would share the {what} of the agent {agent_id}; "
-                    "declare it in agents.yaml, or serve one tenant alone with auth off"
-                )
+        self._check_given()
         self.file = file
         self.model, self._path = model, path
         if file.vouched is None:  # creating the server trusts the file in its present state
@@ -285,6 +273,26 @@ class Service:
             queue.tell = partial(self.notices.tell, PLACED)
         self.local = self._tenants[LOCAL] = Tenant(LOCAL, self)
         self.local.agents.build_all()
+
+    def _check_given(self) -> None:
+        """Check that the tenants share nothing of agents made in Python.
+
+        Raises:
+            ConfigError: They would.
+        """
+        for agent_id, agent in self.given.items():
+            if agent.given_store is not None and not isinstance(agent.given_store, str):
+                remedy = (
+                    f"compile the graph {agent_id} without a checkpointer"
+                    if agent.spec.guest
+                    else f"leave store= of the agent {agent_id} out, or make it a database URL"
+                )
+                raise ConfigError(f"the server keeps the threads of each tenant apart; {remedy}")
+            if self.options.auth and (what := shared_by(agent)):
+                raise ConfigError(
+                    f"the tenants of the server would share the {what} of the agent {agent_id}; "
+                    "declare it in agents.yaml, or serve one tenant alone with auth off"
+                )
 
     @property
     def callbacks(self) -> Client:
