@@ -275,7 +275,7 @@ class Service:
         self.local.agents.build_all()
 
     def _check_given(self) -> None:
-        """Check that the tenants share nothing of agents made in Python.
+        """Refuse agents made in Python that tenants would share.
 
         Raises:
             ConfigError: They would.
