@@ -249,7 +249,6 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "server.app",
         "service.tenants",
         "store.checkpoint_write",
-        "store.keeper",
         "store.sessions",
         "store.transactions",
     ),

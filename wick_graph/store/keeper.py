@@ -24,6 +24,11 @@ LOOK_SECONDS: Final = 1.0
 """Interval at which a process checks that its leases are still its own."""
 
 
+def lease_seconds(core: StoreConnection) -> float:
+    """Return for how long a lease holds unless it is renewed."""
+    return core.lease_seconds or LEASE_SECONDS
+
+
 class Keeper:
     """Renews the leases of some stores, and stops the runs that have lost theirs.
 

@@ -27,7 +27,15 @@ from wick_graph.store.connection import (
     owner,
 )
 from wick_graph.store.dialect import Database
-from wick_graph.store.keeper import LOOK_SECONDS, Keeper, all_held, keeper_for, renew_all, taken_of
+from wick_graph.store.keeper import (
+    LOOK_SECONDS,
+    Keeper,
+    all_held,
+    keeper_for,
+    lease_seconds,
+    renew_all,
+    taken_of,
+)
 from wick_graph.store.row_format import pack_id, text_bytes
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
@@ -704,11 +712,6 @@ def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str)
         return
     if is_held(core, row[0], row[2]):
         raise ThreadBusyError(_BUSY.format(thread_id))
-
-
-def lease_seconds(core: StoreConnection) -> float:
-    """Return for how long a lease holds unless it is renewed."""
-    return core.lease_seconds or LEASE_SECONDS
 
 
 def is_held(core: StoreConnection, holder: bytes, until: float) -> bool:
