@@ -121,3 +121,14 @@ def test_the_gate_holds_up_to_two_per_cent() -> None:
     here = ROOT / "benchmarks"
     made = subprocess.run(command, cwd=here, check=True, capture_output=True, text=True)
     assert made.stdout.split() == ["True", "False", "True"]
+
+
+def test_the_queueing_simulation_prints_its_table() -> None:
+    file = ROOT / "benchmarks" / "queueing.py"
+    done = subprocess.run(
+        [sys.executable, str(file), "--quick"], check=True, capture_output=True, text=True
+    )
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()]
+    assert {len(row) for row in rows if "---" not in row[0]} == {10}
+    waits = {(row[2], row[3]): float(row[6]) for row in rows[2:] if row[1] == "70%"}
+    assert waits["first come", "20,000"] > 10 * waits["fair", "20,000"]

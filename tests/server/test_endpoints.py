@@ -26,6 +26,8 @@ AG_UI = {"threadId": "ag-ui", "runId": "1", **ASK}
 UI = "/ui/api/v1"
 USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("GET", "/health"): ("/health", None, 200),
+    ("GET", "/livez"): ("/livez", None, 200),
+    ("GET", "/readyz"): ("/readyz", None, 200),
     ("POST", "/ag-ui/{agent_id}"): ("/ag-ui/default", AG_UI, 200),
     ("GET", "/metrics"): ("/metrics", None, 200),
     ("GET", "/agents"): ("/agents", None, 200),

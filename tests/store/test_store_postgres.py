@@ -545,7 +545,13 @@ def test_a_setting_sets_the_clock_of_every_process(url: str) -> None:
 
 # --- schema 1 -------------------------------------------------------------------------------------
 
+BACK_TO_SCHEMA_6 = (
+    *("DROP INDEX streams_open", "DROP INDEX streams_queue"),
+    "ALTER TABLE streams DROP COLUMN tenant, DROP COLUMN placed",
+    "UPDATE wick_meta SET version = 6",
+)
 BACK_TO_SCHEMA_5 = (
+    *BACK_TO_SCHEMA_6,
     "ALTER TABLE memories DROP COLUMN dims, DROP COLUMN floats",
     "UPDATE wick_meta SET version = 5",
 )

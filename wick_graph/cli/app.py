@@ -9,7 +9,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wick_graph.cli import config, debug, export, gateway, graph, init, output, run, serve, threads
+from wick_graph.cli import (
+    config,
+    debug,
+    export,
+    gateway,
+    graph,
+    init,
+    output,
+    run,
+    serve,
+    threads,
+    worker,
+)
 from wick_graph.cli.chat import chat
 from wick_graph.cli.export import journal
 from wick_graph.cli.graph import hooks
@@ -50,6 +62,10 @@ app.command("export")(export.export)
 app.add_typer(threads.app, name="threads")
 
 app.command("serve")(serve.serve)
+
+app.command("worker")(worker.worker)
+
+app.command("runs")(worker.runs)
 
 app.command("ui")(ui)
 

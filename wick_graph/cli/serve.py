@@ -379,6 +379,12 @@ _OTEL: Final[Any] = typer.Option(
     "--otel", help="Export traces with OpenTelemetry; configure it with the OTEL_… variables."
 )
 
+_WORKERS: Final[Any] = typer.Option(
+    "--workers",
+    metavar="embedded|external",
+    help="Who executes runs: the server, or `wick worker`.  [default: workers.mode, embedded]",
+)
+
 _RELOAD: Final[Any] = typer.Option(
     "--reload", help="Reload the configuration file when it changes."
 )
@@ -401,6 +407,7 @@ def serve(
     on_disconnect: Annotated[str, _ON_DISCONNECT] = "continue",
     reload: Annotated[bool, _RELOAD] = False,
     otel: Annotated[bool, _OTEL] = False,
+    workers: Annotated[str | None, _WORKERS] = None,
     model: Annotated[str | None, output.MODEL] = None,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
@@ -434,7 +441,7 @@ def serve(
     take_served(target)
     if target is not None and reload:
         raise ConfigError("--reload reloads a file; restart the server to reload Python")
-    service = served(server, target, options, config, model, trust=trust)
+    service = served(server, target, options, config, model, trust=trust, workers=workers)
 
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")
@@ -443,12 +450,34 @@ def serve(
 
 
 def served(
-    server: Any, target: str | None, options: Any, config: Path, model: str | None, *, trust: bool
+    server: Any,
+    target: str | None,
+    options: Any,
+    config: Path,
+    model: str | None,
+    *,
+    trust: bool,
+    workers: str | None = None,
 ) -> Any:
-    """Build the service for the agents of the target, else of the file."""
+    """Build the service for the agents of the target, else of the file.
+
+    Raises:
+        ConfigError: Workers cannot execute the runs.
+    """
+    from wick_graph.errors import ConfigError
+
+    if workers not in (None, "embedded", "external"):
+        raise ConfigError(f"--workers is embedded or external, not {workers!r:.40}")
     if target is None:
         file = trusted_file(config, trust=trust)
-        return server.Service(file, options, model=model, path=config)
+        queue = None
+        if (workers or file.workers.mode) == "external":
+            from wick_graph.cli.worker import queue_of
+
+            queue = queue_of(file)
+        return server.Service(file, options, model=model, path=config, queue=queue)
+    if workers == "external":
+        raise ConfigError("workers read agents from a file; drop --workers, or serve a file")
     agents = from_code(model, trust=trust)
     return server.Service(
         agents.config, options, model=agents.model, given=agents.given, tools=agents.tools

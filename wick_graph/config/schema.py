@@ -19,8 +19,8 @@
         ├── ContextConfig
         └── SearchConfig
 
-`callbacks:` of the file is a CallbacksConfig, `pool:` a PoolConfig; `gateway:`, `channels:` and
-`cron:` are described in `wick_graph.config.gateway`.
+`callbacks:` of the file is a CallbacksConfig, `pool:` a PoolConfig, `workers:` a WorkersConfig;
+`gateway:`, `channels:` and `cron:` are described in `wick_graph.config.gateway`.
 
 `model_fields_set` holds the keys that the file sets, in `defaults:` or in the agent.
 """
@@ -82,7 +82,7 @@ from wick_graph.config.fields import (
     resolve_store,
 )
 from wick_graph.config.gateway import ChannelConfig, CronConfig, GatewayConfig
-from wick_graph.config.scale import LimitsConfig, PoolConfig
+from wick_graph.config.scale import LimitsConfig, PoolConfig, WorkersConfig
 from wick_graph.config.yaml_reader import KeyPath, Places, show_key
 from wick_graph.constants import (
     DEFAULT_TOOL_TIMEOUT_SECONDS,
@@ -239,6 +239,8 @@ class BackendConfig(Block):
     """The folder that the container mounts, by default `./workspace`; docker only."""
     docker_host: Text | None = None
     """Address of the container engine; by default the value of DOCKER_HOST."""
+    shared: bool = False
+    """Whether the folder is on a mount that all machines of the store share."""
 
 
 class SkillsConfig(Block):
@@ -518,6 +520,8 @@ class AgentsFile(Block):
     """Where HTTP tools registered with the server may be."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """The quota that `wick serve` gives each tenant."""
+    workers: WorkersConfig = Field(default_factory=WorkersConfig)
+    """Who executes the runs of `wick serve`: the server, or processes of `wick worker`."""
     pool: PoolConfig = Field(default_factory=PoolConfig)
     """How many sessions a process has with a PostgreSQL server."""
     gateway: GatewayConfig = Field(default_factory=GatewayConfig)
@@ -769,7 +773,15 @@ def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
     }
     of_file = {
         key: file["properties"][key]
-        for key in ("store", "store_keys", "store_warm_bytes", "long_term", "limits", "pool")
+        for key in (
+            "store",
+            "store_keys",
+            "store_warm_bytes",
+            "long_term",
+            "limits",
+            "pool",
+            "workers",
+        )
     }
     single = {**agent, "properties": {**agent["properties"], **of_file}}
     single["description"] = "One agent that is a whole file."

@@ -23,6 +23,7 @@ from wick_graph.store import statements, transactions
 from wick_graph.store.dialect import Database, Dialect, Prepared, ThreadRow
 from wick_graph.store.digests import erase
 from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
+from wick_graph.store.notices import SILENT
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import checkpoints, clock, threads, writes
 from wick_graph.store.statements import checked, compiled
@@ -62,12 +63,12 @@ def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
     return elsewhere if found is None else found
 
 
-def is_at_work(holder: bytes, seconds: float) -> bool:
+def is_at_work(holder: bytes, seconds: float, lease: float = LEASE_SECONDS) -> bool:
     """Return whether a process still does what it began some seconds ago.
 
     A process of another machine counts as alive for as long as a lease holds.
     """
-    return is_alive(holder, elsewhere=0 <= seconds < LEASE_SECONDS)
+    return is_alive(holder, elsewhere=0 <= seconds < lease)
 
 
 # --- Two clocks: the wall clock, which people set, and a steady one, which only runs.
@@ -297,9 +298,13 @@ class StoreConnection(Transactions):
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)
         self.ttl_rules = TtlRules(ttl)
+        self.lease_seconds: float | None = None
+        """How long a lease holds, if it is not the default; the same in all processes."""
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = AllowedBranches()
+        self.notices = SILENT
+        """Tells other processes what has changed; a server sets it."""
         self.strays = Strays()
         self.owed: dict[int, Owed] = {}
         """By thread, leases of this store that are given back."""

@@ -23,6 +23,11 @@ LOOK_SECONDS: Final = 1.0
 """Interval at which a process checks that its leases are still its own."""
 
 
+def lease_seconds(core: StoreConnection) -> float:
+    """Return for how long a lease holds unless it is renewed."""
+    return core.lease_seconds or LEASE_SECONDS
+
+
 class Keeper:
     """Renews the leases of some stores, and stops the runs that have lost theirs.
 
@@ -57,7 +62,8 @@ class Keeper:
         rounds = 0
         while not wake.wait(LOOK_SECONDS):
             rounds += 1
-            renews, failed = rounds * LOOK_SECONDS >= LEASE_SECONDS / 3, False
+            renews = rounds * LOOK_SECONDS >= min(LEASE_SECONDS / 3, *self._pauses())
+            failed = False
             for first, *others in self._groups(rounds):
                 try:
                     if renews:
@@ -68,6 +74,10 @@ class Keeper:
                     failed = True
                     self._drop_expired((first, *others))
             rounds = 0 if renews and not failed else rounds
+
+    def _pauses(self) -> list[float]:
+        with self._lock:
+            return [LEASE_SECONDS, *(one.renews_each for one in self._stores if one.renews_each)]
 
     def _drop_expired(self, stores: Sequence[Leases]) -> None:
         """Stop runs whose leases could not be renewed in time: another machine may have them now.

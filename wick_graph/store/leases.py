@@ -27,7 +27,14 @@ from wick_graph.store.connection import (
     owner,
 )
 from wick_graph.store.dialect import Database
-from wick_graph.store.keeper import LOOK_SECONDS, Keeper, keeper_for, renew_all, taken_of
+from wick_graph.store.keeper import (
+    LOOK_SECONDS,
+    Keeper,
+    keeper_for,
+    lease_seconds,
+    renew_all,
+    taken_of,
+)
 from wick_graph.store.row_format import pack_id, text_bytes
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
@@ -404,7 +411,7 @@ class Leases:
             suspicion.charges,
             mark=suspicion.mark if alone else None,
             place=asking.place,
-            until=core.now() + LEASE_SECONDS,
+            until=core.now() + lease_seconds(core),
             clock=core.now,
         )
         tries = ~suspicion.charges if alone else suspicion.charges
@@ -424,7 +431,7 @@ class Leases:
             return INNOCENT
         row = self._known(thread, tuple(row))
         holder, _, until, tries, _ = row
-        held = _holds(self._core, holder, until)
+        held = is_held(self._core, holder, until)
         if held and not asking.force:
             raise ThreadBusyError(_BUSY.format(thread_id))
         if until != 0:
@@ -453,7 +460,7 @@ class Leases:
         return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
 
     def _judged(self, db: Database, thread: int, row: tuple[Any, ...]) -> Suspicion:
-        now, since = self._core.now(), row[2] - LEASE_SECONDS
+        now, since = self._core.now(), row[2] - lease_seconds(self._core)
         # A process of another machine cannot be checked: it counts as dead.
         survived = is_alive(row[0], elsewhere=False) or self._core.dialect.began(db) > since
         return judge(db, thread, row, now=now, survived=survived)
@@ -506,7 +513,7 @@ class Leases:
     def _holding(self, db: Database, thread_id: str) -> int | None:
         thread = self._core.thread(db, thread_id)
         row = None if thread is None else db.execute(statements.LEASE, (thread.id,)).fetchone()
-        return row[1] if row is not None and _holds(self._core, row[0], row[2]) else None
+        return row[1] if row is not None and is_held(self._core, row[0], row[2]) else None
 
     def together(self, work: Callable[[], T]) -> T:
         """Take or give back a lease, with all that belongs to it, in one commit.
@@ -603,6 +610,11 @@ class Leases:
                     del self._core.owed[thread]
 
     @property
+    def renews_each(self) -> float | None:
+        """The seconds between two renewals, if the lease has not its default length."""
+        return self._core.lease_seconds and self._core.lease_seconds / 3
+
+    @property
     def sets_its_clock(self) -> bool:
         """Whether somebody else's time counts in this store than the database's."""
         return self._core.clock != self._core.dialect.now
@@ -615,7 +627,7 @@ class Leases:
     def renew(self, *others: Leases) -> None:
         """Renew every lease of this store and of others in its database; note those taken away."""
         if held := _all_held(self, *others):
-            lost = renew_all(self._core, held, self._core.now() + LEASE_SECONDS)
+            lost = renew_all(self._core, held, self._core.now() + lease_seconds(self._core))
             still = _all_held(self, *others)  # the others were given back meanwhile
             for lease in lost:
                 if lease in still:
@@ -701,11 +713,11 @@ def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str)
     row = db.execute(statements.LEASE, (thread,)).fetchone()
     if row is None or ((owed := core.owed.get(thread)) is not None and owed.epoch == row[1]):
         return
-    if _holds(core, row[0], row[2]):
+    if is_held(core, row[0], row[2]):
         raise ThreadBusyError(_BUSY.format(thread_id))
 
 
-def _holds(core: StoreConnection, holder: bytes, until: float) -> bool:
+def is_held(core: StoreConnection, holder: bytes, until: float) -> bool:
     """Return whether a lease holds; one that ends later than any can be taken for does not."""
     return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
 

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -29,7 +30,7 @@ from wick_graph.store.dialect import (
     Synchronous,
     ThreadRow,
 )
-from wick_graph.store.digests import MIGRATIONS, Migration
+from wick_graph.store.digests import MIGRATIONS, QUEUE_INDEXES, Migration
 from wick_graph.store.schema import OLDEST_BESIDE, SCHEMA_VERSION, metadata
 from wick_graph.store.sessions import DIALECT, Postgres
 from wick_graph.store.sqlite import APPLICATION_ID
@@ -318,6 +319,7 @@ def schema_statements(schema: str) -> Iterator[str]:
     added = ", ".join(f"ADD COLUMN {column}" for column in _OWN["memories"])
     yield f"ALTER TABLE memories {added}, ALTER COLUMN floats SET STORAGE EXTERNAL"
     yield "ALTER TABLE threads SET (fillfactor = 50)"
+    yield from QUEUE_INDEXES
 
 
 def check(db: Postgres, target: Target) -> None:
@@ -520,6 +522,10 @@ class PostgresDialect(Dialect):
         """Return whether the session is over."""
         return isinstance(db, Postgres) and db.is_lost
 
+    def version(self, db: Database) -> int:
+        """Return the version of the schema in the database."""
+        return int(db.execute("SELECT version FROM wick_meta").fetchone()[0])
+
     def may_pass(self, error: BaseException) -> bool:
         """Return whether another transaction was in the way, or the connection was lost."""
         code = getattr(error, "sqlstate", None) or ""
@@ -603,6 +609,17 @@ class PostgresDialect(Dialect):
         if served != (raw.info.backend_pid,):
             raw.prepare_threshold = None
         return raw
+
+    def direct(self) -> tuple[Any, str]:
+        """Open a session for notices alone, which notes within seconds that the server is away."""
+        soon = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+        ours = {**self._settings(), **soon, "tcp_user_timeout": 10_000}
+        ours["application_name"] = "wick_graph notices"
+        try:
+            raw = self._driver.connect(self._target.conninfo, autocommit=True, **ours)
+        except self.errors as error:
+            raise self.explained(error) from None
+        return raw, f"wick_{blake2b(self._target.schema.encode(), digest_size=8).hexdigest()}"
 
     def _settings(self) -> dict[str, Any]:
         """Return our defaults for libpq's settings that the URL does not set."""

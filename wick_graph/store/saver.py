@@ -29,6 +29,7 @@ from langgraph.checkpoint.base import (
 )
 
 from wick_graph.constants import POOL_SIZE, WARM_BYTES
+from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import Address, address_of
 from wick_graph.store import cleanup, copying
 from wick_graph.store.allowlist import AllowList, graph_above
@@ -43,8 +44,10 @@ from wick_graph.store.journal_rows import JournalRows, RecordedRuns
 from wick_graph.store.leases import Lease, Leases, follows_its_writes, is_fresh, keeper_of
 from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.mailbox import Mailbox
+from wick_graph.store.notices import Notices
 from wick_graph.store.postgres import SCHEMES, postgres
 from wick_graph.store.row_format import pack_id
+from wick_graph.store.schema import SCHEMA_VERSION
 from wick_graph.store.server_rows import ServerRuns, Tokens
 from wick_graph.store.sqlite import Sqlite, path_of
 from wick_graph.store.threads import Sweeper, Threads, sweep
@@ -107,6 +110,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         keys: Keys | str | None = None,
         read_only: bool = False,
         warm_bytes: int = WARM_BYTES,
+        lease: float | None = None,
         pool_size: int = POOL_SIZE,
     ) -> Self:
         """Open `sqlite:///path.db`, or `sqlite://` for a database in memory.
@@ -123,7 +127,9 @@ class SqlSaver(BaseCheckpointSaver[int]):
         with `read_only`, any store does, and nothing in it is changed. Agents keep up to
         `warm_bytes` of messages, as encoded, in memory between runs, so that a turn does not read
         its thread again; 0 keeps none. All stores of a process share `pool_size` sessions with a
-        PostgreSQL server; the largest size that any of them asks for holds.
+        PostgreSQL server; the largest size that any of them asks for holds. A run of a process
+        of another machine that gives no sign of life for `lease` seconds, by default 30, may be
+        taken over; all processes of a database must agree on it.
 
         Raises:
             StorageError: The URL, the file or the keys cannot be used; nothing was changed.
@@ -136,6 +142,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         core = StoreConnection(
             dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known, warm_bytes=warm_bytes
         )
+        core.lease_seconds = lease
         return cls(core, codec)
 
     @property
@@ -155,6 +162,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def files(self) -> tuple[str, ...]:
         """The absolute path of the database's file on this machine; none if it is elsewhere."""
         return self._core.dialect.files
+
+    @property
+    def has_machines(self) -> bool:
+        """Whether processes of several machines may use the store."""
+        return self._core.dialect.locks
 
     @property
     def is_encrypted(self) -> bool:
@@ -185,6 +197,26 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def mailbox(self) -> Mailbox:
         """The inbox and the outbox of the tenant's gateway, and what it keeps beside them."""
         return Mailbox(self._core)
+
+    @property
+    def notices(self) -> Notices:
+        """Hints to the other processes of the database, and theirs."""
+        return self._core.notices
+
+    @notices.setter
+    def notices(self, notices: Notices) -> None:
+        self._core.notices = notices
+
+    def check(self) -> None:
+        """Check that the database answers, and has our schema.
+
+        Raises:
+            StorageError: It does not, or has not.
+        """
+        with self._core.reading() as db:
+            version = self._core.dialect.version(db)
+        if version < SCHEMA_VERSION:
+            raise StorageError(f"the schema is {version}, and this release needs {SCHEMA_VERSION}")
 
     def sweep(self) -> list[str]:
         """Delete expired idle threads, and return their ids.

@@ -103,8 +103,7 @@ async def _started(context: RequestContext, agent: Agent, form: RunAgentInput) -
         asked["command"] = {"resume": _answers(state, form.resume)}
     else:
         asked |= {"input": {"messages": form.messages}, "if_not_exists": "create"}
-    run = await start(context, AskForm(**asked, multitask_strategy="reject"), form.thread_id)
-    return run.row
+    return await start(context, AskForm(**asked, multitask_strategy="reject"), form.thread_id)
 
 
 def _answers(state: StateSnapshot, given: list[ResumeEntry]) -> dict[str, Any]:

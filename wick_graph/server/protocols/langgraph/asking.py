@@ -23,7 +23,8 @@ from wick_graph.server import schemas
 from wick_graph.server.guard import RequestContext
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.service.options import Problem, log
-from wick_graph.service.runs import DetachedRun, RunRequest
+from wick_graph.service.runs import RunRequest, row_of
+from wick_graph.store.server_rows import StreamRow
 
 Strategy = Literal["reject", "enqueue", "interrupt", "rollback"]
 
@@ -261,7 +262,7 @@ _lines: Final[WeakValueDictionary[tuple[str, str], asyncio.Lock]] = WeakValueDic
 
 async def start(
     context: RequestContext, form: AskForm, thread_id: str | None, *, named: bool = True
-) -> DetachedRun:
+) -> StreamRow:
     """Start a run as its strategy says.
 
     Raises:
@@ -277,7 +278,8 @@ async def start(
         raise Problem(404, "thread not found")
     await _check_head(form, agent, thread_id)
     strategy = form.multitask_strategy or "enqueue"
-    if thread_id is None or strategy == "reject":
+    queued = strategy == "enqueue" and context.tenant.runs.is_external
+    if thread_id is None or strategy == "reject" or queued:
         return await _begin(context, form, agent, thread_id, resume, strategy, named)
     line = _lines.setdefault((context.tenant.name, thread_id), asyncio.Lock())
     async with line:
@@ -293,7 +295,7 @@ async def _begin(
     resume: Any,
     strategy: str,
     named: bool,
-) -> DetachedRun:
+) -> StreamRow:
     labels: dict[str, Any] = {"multitask_strategy": strategy}
     if form.metadata:
         labels["metadata"] = form.metadata
@@ -317,9 +319,8 @@ async def _begin(
         if any(ids):
             labels["ids"] = ids
         request = RunRequest(kind="message", messages=messages, labels=labels, **made)
-    run = await context.begin(request, thread_id if named else None)
-    assert isinstance(run, DetachedRun)
-    return run
+    waits = strategy == "enqueue" and context.tenant.runs.is_external
+    return row_of(await context.begin(request, thread_id if named else None, waits=waits))
 
 
 async def _check_head(form: AskForm, agent: Agent, thread_id: str | None) -> None:

@@ -32,7 +32,7 @@ from wick_graph.server.protocols.langgraph.frames import BY_STEP, NODES, Reply, 
 from wick_graph.server.sse import EventStream, named_frame
 from wick_graph.service.event_log import TERMINAL, Wire
 from wick_graph.service.options import Problem
-from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.store.server_rows import StreamRow
 
 router: Final = APIRouter(prefix="/langgraph", tags=["langgraph"])
 
@@ -294,7 +294,7 @@ async def _begin_at(context: RequestContext, thread_id: str, form: EventsForm, s
     if not rows:
         return Place()
     row = rows[0]
-    over = row.status != RUNNING
+    over = not row.goes_on
     if over and (seen.has(row.run_id, form.channels) or row.ended is None or _is_old(row)):
         return Place(await context.streams.run(context.streams.last, row))
     return Place(row.first - 1)
