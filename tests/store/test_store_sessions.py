@@ -411,8 +411,14 @@ def test_a_migration_waits_for_no_transaction_while_others_wait(
 ) -> None:
     with SqlSaver.from_url(url, tenant="a") as one, SqlSaver.from_url(url, tenant="b") as two:
         Line(one).put(log=["a"])
-        tries = list[float]()
-        monkeypatch.setattr("wick_graph.store.postgres.time.sleep", tries.append)
+        tries = list[int]()
+        attempt = postgres_schema._migrated
+
+        def counted(*given: Any) -> int:
+            tries.append(1)
+            return attempt(*given)
+
+        monkeypatch.setattr(postgres_schema, "_migrated", counted)
         with ThreadPoolExecutor(1) as other, one._core.reading() as db:
             db.execute("SELECT count(*) FROM threads")
             done = other.submit(migrate, url, expand)
