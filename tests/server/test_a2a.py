@@ -246,8 +246,9 @@ def test_a_field_is_refused_by_name(shared: Served, word: str, params: Any) -> N
     with shared.http() as http:
         error = called(http, "SendMessage", **params)["error"]
         assert (error["code"], word in error["message"]) == (-32602, True), error
-        params = {**params, "message": {**OLD, **params.get("message", {}), "role": "user"}}
         if word in ("thread_id", "__run", "run_id"):
+            smuggled = {key: value for key, value in params["message"].items() if key not in SAID}
+            params = {**params, "message": {**OLD, **smuggled}}
             error = called(http, "message/send", **params)["error"]
             assert (error["code"], word in error["message"]) == (-32602, True), error
 
