@@ -149,6 +149,7 @@ def chromium() -> Iterator[Browser]:
     """Debian's Chromium."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     assert path is not None, "install Debian's chromium, as .ci/run does"
+    expect.set_options(timeout=WAIT)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
