@@ -257,11 +257,8 @@ class LeanLoop:
             None, self.checkpoint_pending_writes, task_id, ns, None, step, self.stop
         )
         (given,) = sent or (self._state(node, pad),)
-        behind = partial(LeanLoop._state, self, node, pad) if sent else None
         writes: deque[tuple[str, Any]] = deque()
-        written = _algo.PregelTaskWrites(path, name, writes, triggers)
-        rest, said, deep = self._base()
-        conf = self.config[CONFIGURABLE]
+        (rest, said, deep), conf = self._base(), self.config[CONFIGURABLE]
         own = {
             "langgraph_step": step,
             "langgraph_node": name,
@@ -278,8 +275,14 @@ class LeanLoop:
                 **conf,
                 key.CONFIG_KEY_TASK_ID: task_id,
                 key.CONFIG_KEY_SEND: writes.extend,
-                key.CONFIG_KEY_READ: partial(local_read, pad, self.channels, self.managed, written),
-                **({_READ_STATE: behind} if _READ_STATE else {}),
+                key.CONFIG_KEY_READ: partial(
+                    local_read,
+                    pad,
+                    self.channels,
+                    self.managed,
+                    _algo.PregelTaskWrites(path, name, writes, triggers),
+                ),
+                **self._behind(node, pad, sent),
                 key.CONFIG_KEY_CHECKPOINTER: self.checkpointer
                 or conf.get(key.CONFIG_KEY_CHECKPOINTER),
                 key.CONFIG_KEY_CHECKPOINT_MAP: {
@@ -312,6 +315,12 @@ class LeanLoop:
         return _algo._proc_input(
             node, self.managed, self.channels, for_execution=True, scratchpad=pad, input_cache=None
         )
+
+    def _behind(self: Any, node: Any, pad: Any, sent: tuple[Any, ...]) -> dict[str, Any]:
+        """Return, for a task that was sent, what reads the state; None for others."""
+        if _READ_STATE is None:
+            return {}
+        return {_READ_STATE: partial(self._state, node, pad) if sent else None}
 
     def _base(self: Any) -> tuple[dict[str, Any], dict[str, Any], bool]:
         """Return the run's config as LangGraph merges it, and its metadata; whether it is deep."""
