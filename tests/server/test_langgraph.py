@@ -507,10 +507,10 @@ def test_what_is_not_supported_is_refused_by_name(client: SyncLangGraphClient) -
     refuse(client, "config.run_name", config={"run_name": "x"})
     refuse(client, "config.configurable.model", config={"configurable": {"model": "x"}})
     refuse(client, "input.todos", input={**ASK, "todos": []})
-    refuse(client, "command.goto", command={"goto": "tools"})
-    refuse(client, "command.update", command={"update": {"todos": []}})
+    refuse(client, "input: a command takes none", command={"goto": "tools"})
+    refuse(client, "input: a command takes none", command={"update": {"todos": []}})
     refuse(client, "command.graph", command={"graph": "__parent__"})
-    refuse(client, "input: an answer takes none", command={"resume": "yes"})
+    refuse(client, "input: a command takes none", command={"resume": "yes"})
 
 
 @pytest.mark.parametrize("role", ["assistant", "ai", "tool", "AIMessageChunk", "remove"])

@@ -99,8 +99,8 @@ def routes(served: Served) -> list[tuple[str, str]]:
     """All routes that the page reaches, its own ones and the server's, by method and path."""
     with served.http(token(served)) as http:
         paths = http.get("/openapi.json").json()["paths"]
-    for path in [path for path in paths if path.startswith("/langgraph")]:
-        del paths[path]  # another door's, with its own tests
+    for path in [path for path in paths if path.startswith(("/langgraph", "/a2a"))]:
+        del paths[path]  # other doors', with their own tests
     found = {(m.upper(), path.removeprefix(BASE)) for path, ms in paths.items() for m in ms}
     own = [path for path in paths if path.startswith(f"{BASE}/")]
     assert len(own) > 15

@@ -595,6 +595,6 @@ def test_uploads_stay_when_the_server_starts_again(tmp_path: Path) -> None:
         with served(load(tmp_path / "agents.yaml")) as (_, http):
             if attempt == 0:
                 assert put(http, files={"SKILL.md": TEXT}).is_success
-            agent = {"agent_id": "mine", "model": "scripted:demo", "backend": OFF}
-            assert http.post("/agents", json={**agent, "skills": {"paths": []}}).is_success
+                agent = {"agent_id": "mine", "model": "scripted:demo", "backend": OFF}
+                assert http.post("/agents", json={**agent, "skills": {"paths": []}}).is_success
             assert len(http.get("/agents/mine/skills").json()["skills"]) == 1
