@@ -13,7 +13,7 @@ import pytest
 from wick_graph import Agent, SqlSaver, tool
 from wick_graph.errors import ThreadBusyError
 from wick_graph.store import keeper
-from wick_graph.store.connection import LEASE_SECONDS
+from wick_graph.store.keeper import LEASE_SECONDS
 from wick_graph.store.leases import Lease, Leases
 from wick_graph.store.ledger import Execute, Finished, OutcomeUnknown
 from wick_graph.store.thread_cache import AllowedBranches

@@ -23,6 +23,7 @@ from wick_graph.store import statements, transactions
 from wick_graph.store.dialect import Database, Dialect, Prepared, ThreadRow
 from wick_graph.store.digests import erase
 from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
+from wick_graph.store.keeper import LEASE_SECONDS
 from wick_graph.store.notices import SILENT
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import checkpoints, clock, threads, writes
@@ -32,10 +33,6 @@ from wick_graph.store.transactions import Group, Transactions, Worker, closed
 from wick_graph.store.warm import Kept, WarmThreads
 
 # --- The owner of a thread: a process with a unique name, and whether it is alive.
-
-
-LEASE_SECONDS: Final = 30.0
-"""Seconds that a lease holds without being renewed; a frozen owner then loses it."""
 
 
 def owner() -> bytes:

@@ -12,7 +12,6 @@ from sqlalchemy.sql import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from wick_graph.errors import StorageError
-from wick_graph.store.schema import SCHEMA_VERSION
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -204,13 +203,12 @@ class Dialect(ABC):
         raise NotImplementedError
 
     def migrate(self) -> int:
-        """Bring the tables up to the newest schema, as opening does by default; return its number.
+        """Bring the tables up to the newest schema; return its number.
 
         Raises:
             StorageError: As in `open`, or the tables are in use; nothing was changed.
         """
-        self.open(self.now).close()
-        return SCHEMA_VERSION
+        raise NotImplementedError
 
     def exists(self) -> bool:
         """Return whether a store was ever made here; make nothing.

@@ -11,13 +11,16 @@ from sqlalchemy import literal, literal_column, select, tuple_, update
 
 from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
-from wick_graph.store.connection import LEASE_SECONDS, StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.schema import leases
 from wick_graph.store.statements import checked, compiled
 
 if TYPE_CHECKING:
+    from wick_graph.store.connection import StoreConnection
     from wick_graph.store.leases import Lease, Leases
+
+LEASE_SECONDS: Final = 30.0
+"""How long a lease holds, unless it is renewed or the store has another length."""
 
 LOOK_SECONDS: Final = 1.0
 """Interval at which a process checks that its leases are still its own."""

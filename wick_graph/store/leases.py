@@ -19,7 +19,6 @@ from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import statements
 from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
 from wick_graph.store.connection import (
-    LEASE_SECONDS,
     Owed,
     StoreConnection,
     drop_unborn,
@@ -28,6 +27,7 @@ from wick_graph.store.connection import (
 )
 from wick_graph.store.dialect import Database
 from wick_graph.store.keeper import (
+    LEASE_SECONDS,
     LOOK_SECONDS,
     Keeper,
     keeper_for,

@@ -513,6 +513,11 @@ class Sqlite(Dialect):
         found = [str(row[0]) for row in db.execute("PRAGMA integrity_check").fetchall()]
         return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
 
+    def migrate(self) -> int:
+        """Open the file, which brings its tables up to date; return the schema's number."""
+        self.open(self.now).close()
+        return SCHEMA_VERSION
+
     def exists(self) -> bool:
         """Return whether there is a file."""
         return self.path is not None and self.path.exists()

@@ -246,7 +246,8 @@ class Worker:
             asking = Asking(begins=row.run_id)
             if (await leases.ajudge(row.thread_id, asking)).charges >= CHARGES:
                 await streams.run(streams.quarantine, row)
-                row = await streams.run(streams.get, row.thread_id, row.run_id) or row
+                found = await streams.run(streams.get, row.thread_id, row.run_id)
+                row = found or row
         if row.status == QUARANTINED and self._alone:
             return await self._in_quarantine(tenant, row)
         run = await tenant.runs.recover(tenant.agents.ready, row)

@@ -436,7 +436,7 @@ def _form(params: Mapping[str, Any]) -> AskForm:
 
 async def _start(context: RequestContext, thread_id: str, params: Mapping[str, Any]) -> StreamRow:
     form = _form({"if_not_exists": "create", **params})
-    return (await start(context, form, thread_id)).row
+    return await start(context, form, thread_id)
 
 
 async def _respond(context: RequestContext, thread_id: str, params: Mapping[str, Any]) -> StreamRow:
@@ -455,4 +455,4 @@ async def _respond(context: RequestContext, thread_id: str, params: Mapping[str,
     orders = {key: params[key] for key in ("update", "goto") if key in params}
     asked = {"assistant_id": agent.name, "command": {"resume": resume, **orders}}
     more = {key: params[key] for key in ("config", "metadata") if key in params}
-    return (await start(context, _form({**asked, **more}), thread_id)).row
+    return await start(context, _form({**asked, **more}), thread_id)
