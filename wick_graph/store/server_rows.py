@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, ParamSpec, TypeVar, get_args
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, or_, select, update
 
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.store import cleanup, queued, statements
