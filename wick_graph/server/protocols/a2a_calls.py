@@ -469,7 +469,7 @@ class _View:
         self._row: StreamRow | None = None
         self._artifacts: dict[str, Any] = {}
         self._reply = ""
-        """The reply of which the answer's text is."""
+        """The reply that has the answer's text."""
         self._output: Any = None
         self._status = forms.TaskStatus(state=_state_of(exchange))
         self._status.timestamp.FromNanoseconds(int(_changed(exchange.last) * 1e9))
