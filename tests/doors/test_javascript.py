@@ -16,7 +16,7 @@ from tests.server.support import Served, serving
 pytestmark = [pytest.mark.doors, pytest.mark.xdist_group("doors")]
 
 HERE = Path(__file__).parent
-SECONDS = 120
+SECONDS = 600
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ const shown = () => [...document.querySelectorAll("p")].map((one) => one.textCon
 createRoot(document.getElementById("root")).render(createElement(Chat));
 await until("a chat", () => chat);
 void chat.submit({ messages: [{ type: "human", content: "What is 21*2?" }] });
-await until("a question", () => chat.interrupts.length && !chat.isLoading);
+await until("a question", () => chat.interrupts.length && !chat.isLoading && shown().length === 2);
 const asked = chat.interrupts[0].value.action_requests[0].args;
 const before = shown();
 await chat.respond({ decisions: [{ type: "approve" }] });
