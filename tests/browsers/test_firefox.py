@@ -49,7 +49,11 @@ def test_each_view_in_firefox(served: Served, views: dict[str, str]) -> None:
     }
     command = ["node", HERE / "firefox.mjs", firefox, served.url, token_of(served), axe.FILE]
     done = subprocess.run(
-        [*command, PICTURES], input=json.dumps(asked), capture_output=True, text=True, timeout=2_900
+        [*map(str, command), PICTURES],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        timeout=2_900,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
