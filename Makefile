@@ -11,8 +11,7 @@ export ASK
 # A module is compiled once, not in each process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-browsers test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
-.PHONY: run test near cov fmt lint type page vendor docs all attack nightly test-slow test-langgraph test-releases test-doors test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
+.PHONY: run test near cov fmt lint type page vendor docs all attack nightly test-slow test-workers test-langgraph test-releases test-doors test-browsers test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
 .DEFAULT_GOAL := all
 
 $(BIN)/.run: pyproject.toml
@@ -66,8 +65,11 @@ all: lint type test
 test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that take long, the sisters of others, and all examples
 	@WICK_NIGHT=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or hypothesis" --timeout 600 $(ARGS)
 
-nightly:                  ## all that takes hours: slow tests, the page in Firefox, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
-	@$(MAKE) --keep-going test-slow test-browsers mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
+test-workers: $(BIN)/.test  ## a fleet of servers and workers under kills and freezes; sizes by WICK_FLEET_RUNS, _THREADS, _KILLS, _FREEZES, _WORKERS
+	@$(BIN)/python -m pytest tests/worker -m "slow or not slow" --timeout 3600 $(ARGS)
+
+nightly:                  ## all that takes hours: slow tests, Firefox, a fleet, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
+	@$(MAKE) --keep-going test-slow test-browsers test-workers mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
 
 $(BIN)/.langgraph: $(BIN)/.test
 	@$(BIN)/python -m pip install -qq -e '.[langgraph-tests]' -C editable_mode=compat

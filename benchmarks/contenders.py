@@ -38,9 +38,10 @@ async def wick(
     *,
     replay: Any = "never",
     journal: Any = "steps",
+    **settings: Any,
 ) -> AsyncIterator[Ask]:
     """Ours, with the journal at its default level."""
-    saver = None if path is None else SqlSaver.from_url(f"sqlite:///{path}")
+    saver = None if path is None else SqlSaver.from_url(f"sqlite:///{path}", **settings)
     made = [tool(replay=replay)(fn) for fn in tools]
     store = False if saver is None else saver
     agent = Agent(model=model, tools=made, store=store, max_iterations=MANY, journal=journal)

@@ -1,6 +1,7 @@
 """Count the instructions of ten workloads at two commits; fail if one grew by more than 2 %.
 
     python benchmarks/gate.py --base origin/main     # needs valgrind, and changes no checkout
+    python benchmarks/gate.py --only "new thread"    # those whose name holds this
     python benchmarks/gate.py --dry                  # runs each workload once and counts nothing
 
 Both commits run in the same environment with the workloads of this file, which use public names
@@ -97,9 +98,9 @@ WORKLOADS: dict[str, Callable[[Prepared], Work]] = {
 }
 
 
-def count_here(folder: Path, *, dry: bool) -> None:
+def count_here(folder: Path, only: str, *, dry: bool) -> None:
     """Run each workload in children; under valgrind, each leaves its count in the folder."""
-    for at, name in enumerate(WORKLOADS):
+    for at, name in enumerate(one for one in WORKLOADS if only in one):
         for runs in (WARM,) if dry else (WARM, WARM + RUNS):
             place = folder / f"{at}-{runs}"
             place.mkdir()
@@ -117,14 +118,14 @@ def count_here(folder: Path, *, dry: bool) -> None:
             print(json.dumps([name, runs, child]), flush=True)
 
 
-def counted(tree: Path) -> dict[str, int]:
+def counted(tree: Path, only: str) -> dict[str, int]:
     """Return the instructions of one run of each workload of the package in a folder."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         command = [
             *("valgrind", "--tool=cachegrind", "--cache-sim=no", "-q"),
             f"--cachegrind-out-file={folder}/out.%p",
-            *(sys.executable, __file__, "--here", made),
+            *(sys.executable, __file__, "--here", made, "--only", only),
         ]
         env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -156,15 +157,16 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--base", default="HEAD", help="the commit to compare with")
     parser.add_argument("--dry", action="store_true", help="run everything, count nothing")
+    parser.add_argument("--only", default="", help="a part of the names of workloads")
     parser.add_argument("--json", type=Path, help="write the counts here")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.here:
-        count_here(options.here, dry=False)
+        count_here(options.here, options.only, dry=False)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         if options.dry:
-            count_here(Path(folder), dry=True)
+            count_here(Path(folder), options.only, dry=True)
             return 0
         tree = Path(folder) / "base"
         held = subprocess.run(
@@ -175,7 +177,7 @@ def main() -> int:
         )
         tree.mkdir()
         subprocess.run(["tar", "-x", "-C", str(tree)], input=held.stdout, check=True)
-        base, head = counted(tree), counted(ROOT)
+        base, head = (counted(one, options.only) for one in (tree, ROOT))
     if options.json:
         options.json.write_text(json.dumps({"base": base, "head": head}, indent=1) + "\n", "utf-8")
     lines = [*judged(base, head)]

@@ -54,14 +54,17 @@ class Row:
     against: str = ""
     goal: float | None = None
     note: str = ""
+    by: str = "cpu"
+    """What a goal of a ratio is about: `cpu`, or `wall` for what waits."""
     load: float = 0.0
     """The machine's load average when it was measured; other work makes wall times longer."""
 
     @property
     def held(self) -> float | None:
-        """What the goal is about: the ratio, or the value itself where there is no peer."""
-        if self.ratio is not None:
-            return self.ratio.median
+        """What the goal is about: a ratio, or the value itself where there is no peer."""
+        ratio = self.cpu_ratio if self.by == "cpu" and self.cpu_ratio else self.ratio
+        if ratio is not None:
+            return ratio.median
         return next(iter(self.values.values())).median if self.values else None
 
     @property
@@ -105,6 +108,7 @@ def row_of(
     goal: float | None,
     unit: str = "ms",
     note: str = "",
+    by: str = "cpu",
 ) -> Row:
     """Make a line of rounds; the first contender's ratio to the second is the line's."""
     factor = {"ms": 1e3, "µs": 1e6, "s": 1.0}[unit]
@@ -120,6 +124,7 @@ def row_of(
         against,
         goal,
         note,
+        by,
     )
 
 

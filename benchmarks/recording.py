@@ -4,7 +4,8 @@
 
 Each round makes one run recorded and one not, in an order that turns, each in a thread of its own.
 Printed are the medians of the rounds' ratios of CPU time, and the journal's bytes a moment. `idle`
-has a recording open in another context, `copied` no saver, `layers` 4 middlewares.
+has a recording open in another context, `copied` no saver, `layers` 4 middlewares. `page` writes a
+recording of ten times as many turns as HTML.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from workload import Turns, addressed, question
 
-from wick_graph import SqlSaver
+from wick_graph import Agent, SqlSaver
 from wick_graph.debug import record
+from wick_graph.exports.page import as_page
+from wick_graph.exports.plain import Hider
 from wick_graph.journal import Journal
 
 
@@ -57,6 +60,8 @@ def look(n: int) -> str:
 
 
 GOALS = {"stored": 1.25, "layers": 1.35, "copied": 2.0, "idle": 1.005}
+
+ROWS = [*GOALS, "page"]
 
 
 def graph_of(row: str, turns: int, saver: SqlSaver) -> Any:
@@ -103,15 +108,31 @@ def measure(row: str, turns: int, rounds: int, folder: Path) -> tuple[float, flo
         return statistics.median(ratios), journal.size() / journal.last()
 
 
+def write_page(turns: int, folder: Path) -> None:
+    """Print what the page of a recording costs."""
+    with SqlSaver.from_url(f"sqlite:///{folder / 'page.db'}") as saver:
+        agent = Agent("a", Turns(turns=turns), tools=[look], store=saver, max_iterations=turns + 2)
+        agent.invoke("go", thread_id="t")
+        journal = Journal(saver, "t")
+        began = time.process_time()
+        page = as_page(journal, Hider.of(journal))
+        spent, size = time.process_time() - began, len(page.encode()) / 1e6
+        told = f"{journal.last():,} moments, {spent:.1f} s, {size:.1f} MB"
+        print(f"page    {told}  (goal 5 s and 5 MB for 12,000)", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", nargs="*", choices=GOALS, default=[*GOALS])
+    parser.add_argument("--only", nargs="*", choices=ROWS, default=ROWS)
     options = parser.parse_args()
     logging.disable()
     with tempfile.TemporaryDirectory() as folder:
         for row in options.only:
+            if row == "page":
+                write_page(10 * options.turns, Path(folder))
+                continue
             ratio, size = measure(row, options.turns, options.rounds, Path(folder))
             told = f"{size:6.0f} B a moment" if size else ""
             print(f"{row:7} {ratio:6.3f}×  (goal {GOALS[row]})  {told}", flush=True)

@@ -37,28 +37,32 @@ def document(rows: Sequence[Row], curves: dict[str, Any], count: int) -> dict[st
     return {"about": about(), "rounds": count, "rows": made, "growth": curves}
 
 
+HEAD = (
+    "| what | ours | held against | CPU ratio (min–max) | wall ratio | goal | | load | others |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """Make the table: ours, the one it is held against, the ratio, the goal, and the others."""
-    head = "| what | ours | held against | ratio (min–max) | CPU ratio | goal | | load | others |"
-    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
-    lines += [_line(row) for row in rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*HEAD, *(_line(row) for row in rows)]) + "\n"
 
 
 def _line(row: Row) -> str:
-    names = list(row.values)
+    shown = row.cpu if row.by == "cpu" and row.cpu else row.values
+    names = list(shown)
     ours, against = names[0], row.against
     others = [name for name in names if name not in (ours, against)]
     cells = [
         row.title + (f" ({row.note})" if row.note else ""),
-        _value(row.values[ours], row.unit),
-        f"{against} {_value(row.values[against], row.unit)}" if against else "–",
-        _spread(row.ratio),
-        f"{row.cpu_ratio.median:.2f}×" if row.cpu_ratio else "–",
+        _value(shown[ours], row.unit),
+        f"{against} {_value(shown[against], row.unit)}" if against else "–",
+        _spread(row.cpu_ratio or row.ratio),
+        f"{row.ratio.median:.2f}×" if row.cpu_ratio and row.ratio else "–",
         _goal(row),
         {True: "met", False: "missed", None: ""}[row.met],
         f"{row.load:.1f}",
-        ", ".join(f"{name} {_value(row.values[name], row.unit)}" for name in others) or "–",
+        ", ".join(f"{name} {_value(shown[name], row.unit)}" for name in others) or "–",
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -12,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import memory
 from contenders import ALL, ON_OURS, OURS, PEER, SAFE, SILENT, TOOLS
-from measure import Row, Spread, counted_commits, size_of
+from measure import Row, Sample, Spread, counted_commits, row_of, size_of
 from workload import Turns
 
 Gauge = Callable[[], float]
@@ -91,6 +94,65 @@ async def size_after(name: str, turns: int) -> int:
         async with ALL[name](Turns(turns=turns), TOOLS, path) as ask:
             await ask("t")
         return size_of(path)
+
+
+async def disk(threads: int, turns: int) -> Row:
+    """Weigh many threads of few turns, with the journal, for each turn."""
+    values = {}
+    for name in (OURS, PEER):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "bench.db")
+            async with ALL[name](Turns(turns=turns), TOOLS, path) as ask:
+                for number in range(threads):
+                    await ask(f"t{number}")
+            weight = size_of(path) / threads / turns / 1e3
+        values[name] = Spread(weight, weight, weight)
+    title = f"disk of a turn, {threads} threads of {turns} turns, with the journal"
+    return Row("disk", title, "kB", values, goal=4.5)
+
+
+def remembered(threads: int) -> list[Row]:
+    """Weigh what an idle and a live thread keep in memory."""
+    found = memory.in_processes(threads)
+    rows = []
+    for kind, goal in (("idle", 50), ("live", 60)):
+        values = {name: found[name][kind] / 1e3 for name in found}
+        spreads = {name: Spread(value, value, value) for name, value in values.items()}
+        rows.append(Row(f"memory-{kind}", f"memory of a thread, {kind}", "kB", spreads, goal=goal))
+    return rows
+
+
+IMPORTS = {
+    OURS: "from wick_graph import Agent",
+    PEER: "from langchain.agents import create_agent",
+    "LangGraph and SQLAlchemy": "import langgraph.graph, sqlalchemy",
+    "python": "pass",
+}
+
+
+def imports(count: int) -> Row:
+    """Import an agent's class in a fresh process beside the peer's, in CPU time of the process."""
+    found: dict[str, list[Sample]] = {name: [] for name in IMPORTS}
+    env = {**os.environ}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # it would compile each module anew, each time
+    for number in range(count + 1):
+        for name, code in IMPORTS.items():
+            wall, used = time.perf_counter(), _of_children()
+            subprocess.run([sys.executable, "-c", code], env=env, check=True)
+            sample = Sample(time.perf_counter() - wall, _of_children() - used)
+            if number:
+                found[name].append(sample)
+    bare = min(one.cpu for one in found.pop("python"))
+    less = {
+        name: [Sample(one.wall, one.cpu - bare) for one in column] for name, column in found.items()
+    }
+    title, note = "`from wick_graph import Agent`", "CPU less Python's own"
+    return row_of("import-agent", title, less, ours=OURS, against=PEER, goal=1.15, note=note)
+
+
+def _of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def starts(count: int) -> list[Row]:

@@ -57,9 +57,10 @@ async def loop(turns: int, count: int) -> Row:
     return row_of(f"loop-{turns}", title, found, ours=OURS, against=PEER, goal=0.45)
 
 
-async def durable(turns: int, goal: float, count: int, *, deep: bool) -> list[Row]:
+async def durable(turns: int, goal: float, count: int, *, others: bool) -> list[Row]:
     """Time a turn with every step on disk; and, of the same rounds, what the journal adds."""
-    names = (OURS, PEER, SAFE, SILENT, RAW, HAND, *((DEEP,) if deep and _has_deep() else ()))
+    rest = (RAW, HAND, *((DEEP,) if _has_deep() else ())) if others else ()
+    names = (OURS, PEER, SAFE, SILENT, *rest)
     found = await rounds({name: looping(name, turns, durable=True) for name in names}, count)
     title = f"a turn of {turns}, every step on disk"
     both = {name: found[name] for name in (OURS, SILENT)}
@@ -138,7 +139,8 @@ async def parallel_tools(count: int) -> Row:
 
     best = "one tool of 50 ms"
     found = await rounds({OURS: run(OURS), PEER: run(PEER), best: ideal}, count)
-    return row_of("tools", "ten tools of 50 ms", found, ours=OURS, against=best, goal=1.3)
+    title = "ten tools of 50 ms (wall)"
+    return row_of("tools", title, found, ours=OURS, against=best, goal=1.3, by="wall")
 
 
 async def many(threads: int, turns: int, count: int) -> Row:

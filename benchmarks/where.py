@@ -1,9 +1,11 @@
-"""Where a durable turn's time goes, by package: the profile behind what the README says.
+"""Where a durable turn's time goes, by package: the profile behind what the documents say.
 
-    python benchmarks/where.py [--turns 100] [--contender wick_graph]
+    python benchmarks/where.py [--turns 100] [--runs 1] [--contender wick_graph]
 
-The profiler makes calls dearer than they are, so what counts are the shares. Time that a thread
-waits (for the disk, or for the other thread) is counted apart.
+`--turns 2 --runs 50` is a whole turn with one tool, each in a new thread. Counted is the CPU time
+of each thread, so other work on the machine moves the shares little, and what waits counts nothing.
+The profiler makes calls dearer than they are, so what counts are the shares. The calls of functions
+are the same in each run.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import cProfile
 import pstats
 import tempfile
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,44 +35,44 @@ PACKAGES = (
     ("asyncio/", "asyncio"),
     ("benchmarks/", "the scripted model and the tool"),
 )
-WAITS = ("poll", "acquire", "SimpleQueue", "time.sleep")
 SQL = ("sqlite3", "commit")
 
 
 def place_of(file: str, name: str) -> str:
     """Say to which package a function belongs."""
     if file == "~":
-        if any(word in name for word in WAITS):
-            return "waiting"
         return "SQLite, with the disk" if any(word in name for word in SQL) else "Python itself"
     path = file.replace("\\", "/")
     found = (title for part, title in PACKAGES if f"/{part}" in path)
     return next(found, "Python itself")
 
 
-def shares(profiles: list[cProfile.Profile]) -> Counter[str]:
-    """Add up the seconds of every package; a built-in's belong to who called it."""
+def shares(profiles: list[cProfile.Profile]) -> tuple[Counter[str], Counter[str]]:
+    """Add up the seconds and the calls of every package; a built-in's belong to who called it."""
     total: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
     for profile in profiles:
         table: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-        for (file, _, name), (_, _, own, _, callers) in table.items():
+        for (file, _, name), (_, count, own, _, callers) in table.items():
             place = place_of(file, name)
             if place != "Python itself" or not callers:
                 total[place] += own
+                calls[place] += count
                 continue
-            for (caller, _, of), (*_, spent, _) in callers.items():
+            for (caller, _, of), (times, _, spent, _) in callers.items():
                 total[place_of(caller, of)] += spent
-    return total
+                calls[place_of(caller, of)] += times
+    return total, calls
 
 
-async def profiled(name: str, turns: int) -> Counter[str]:
-    """Run once with a profiler in every thread."""
+async def profiled(name: str, turns: int, runs: int) -> tuple[Counter[str], Counter[str]]:
+    """Run so many new threads of so many turns, with a profiler in every thread."""
     made: list[cProfile.Profile] = []
     started = threading.local()
 
     def begin(*_: Any) -> None:
         if not hasattr(started, "profile"):
-            started.profile = cProfile.Profile()
+            started.profile = cProfile.Profile(time.thread_time)
             made.append(started.profile)
             started.profile.enable()
 
@@ -79,24 +82,26 @@ async def profiled(name: str, turns: int) -> Counter[str]:
         threading.setprofile(begin)
         async with ALL[name](Turns(turns=turns), TOOLS, Path(folder, "bench.db")) as ask:
             begin()
-            await ask("t")
+            for number in range(runs):
+                await ask(f"t{number}")
             started.profile.disable()
         threading.setprofile(None)
     return shares(made)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    words, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(description=words, epilog=rest)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--turns", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--contender", default=OURS, choices=sorted(ALL))
     options = parser.parse_args()
-    found = asyncio.run(profiled(options.contender, options.turns))
-    waited = found.pop("waiting", 0.0)
-    whole = sum(found.values())
-    print(f"{options.contender}: {whole / options.turns * 1e3:.2f} ms of work a turn, profiled")
+    found, calls = asyncio.run(profiled(options.contender, options.turns, options.runs))
+    whole, each = sum(found.values()), options.turns * options.runs
+    print(f"{options.contender}: {whole / each * 1e3:.2f} ms of CPU time a turn, profiled")
     for place, spent in found.most_common():
-        print(f"  {place:34} {spent / whole:5.0%}  {spent / options.turns * 1e6:7.0f} µs")
-    print(f"  {'waiting, in all threads':34}        {waited / options.turns * 1e6:7.0f} µs")
+        print(f"  {place:34} {spent / whole:5.0%}  {calls[place] / each:7.0f} calls")
 
 
 if __name__ == "__main__":

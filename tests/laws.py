@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("testing", "pytest_plugin"),
     ("client",),
     ("service",),
+    ("worker",),
     ("gateway",),
     ("protocols",),
     ("server",),
@@ -71,6 +72,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "langchain": frozenset({"models", "middleware"}),
     "genai_prices": frozenset({"core"}),
     "opentelemetry": frozenset({"tracing"}),
+    "procrastinate": frozenset({"worker"}),
 }
 """Libraries that only these parts may use."""
 PRIVATE = frozenset(
@@ -127,6 +129,7 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("wick_graph.models.structured", "langchain.agents"),
         ("wick_graph.tools.mcp", "wick_graph.tools"),
         ("wick_graph.store.postgres", "psycopg"),
+        ("wick_graph.worker.queue", "procrastinate"),
         ("wick_graph.store.encryption", "wick_graph.store"),
         ("wick_graph.tracing.otel", "opentelemetry"),
         ("wick_graph.tracing.otel", "opentelemetry"),
@@ -244,7 +247,9 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "models.scripted.yaml_script",
         "picture.svg",
         "server.app",
+        "service.tenants",
         "store.checkpoint_write",
+        "store.sessions",
         "store.transactions",
     ),
     "command": (

@@ -61,6 +61,10 @@ def test_every_row_has_what_its_goal_is_about(measured: dict[str, Any]) -> None:
         "event-3": 0.4,
         "sweep": 0.3,
         "list": 5.0,
+        "memory-idle": 50,
+        "memory-live": 60,
+        "disk": 4.5,
+        "import-agent": 1.15,
         "tools": 1.3,
         "import": 150,
         "help": 300,
@@ -106,6 +110,20 @@ def test_plots_are_left_out_with_a_sentence_where_the_library_is_absent(tmp_path
     assert not (tmp_path / "plots").exists()
 
 
+@pytest.mark.parametrize("more", [[], ["--plain"]])
+def test_a_long_thread_is_made_and_opened(more: list[str], tmp_path: Path) -> None:
+    script = str(ROOT / "benchmarks" / "long_thread.py")
+    command = [sys.executable, script, "--turns", "4", *more]
+    made = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert [line.split()[0] for line in made.stdout.splitlines()[-3:]] == ["made", *["opened"] * 2]
+
+
+def test_a_profile_names_who_takes_the_time(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "where.py"), "--turns", "2"]
+    made = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert {"ours: store", "LangGraph"} <= {line[2:36].strip() for line in made.stdout.splitlines()}
+
+
 def test_each_workload_of_the_gate_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "gate.py"), "--dry"]
     made = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
@@ -121,3 +139,14 @@ def test_the_gate_holds_up_to_two_per_cent() -> None:
     here = ROOT / "benchmarks"
     made = subprocess.run(command, cwd=here, check=True, capture_output=True, text=True)
     assert made.stdout.split() == ["True", "False", "True"]
+
+
+def test_the_queueing_simulation_prints_its_table() -> None:
+    file = ROOT / "benchmarks" / "queueing.py"
+    done = subprocess.run(
+        [sys.executable, str(file), "--quick"], check=True, capture_output=True, text=True
+    )
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()]
+    assert {len(row) for row in rows if "---" not in row[0]} == {10}
+    waits = {(row[2], row[3]): float(row[6]) for row in rows[2:] if row[1] == "70%"}
+    assert waits["first come", "20,000"] > 10 * waits["fair", "20,000"]

@@ -181,7 +181,6 @@ def test_the_map_names_the_ground() -> None:
 ELSEWHERE = {
     "client": "server/test_client.py",
     "nodes": "engine",
-    "protocols": "mcp",
     "runtime": "durability",
     "service": "server",
     "tracing": "server/test_telemetry.py",

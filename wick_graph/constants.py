@@ -58,6 +58,12 @@ THREAD_TTL_SECONDS: Final = 3_600
 
 SWEEP_INTERVAL_SECONDS: Final = 300
 
+LEASE_SECONDS: Final = 30.0
+"""Seconds that a lease holds without being renewed; a frozen owner then loses it."""
+
+POOL_SIZE: Final = 4
+"""Sessions of a process with its PostgreSQL server; one serves one transaction at a time."""
+
 WARM_BYTES: Final = 64 * 1024 * 1024
 """Bytes, as encoded, of all messages that a store keeps in memory between the runs of threads."""
 

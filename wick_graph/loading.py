@@ -120,6 +120,8 @@ class Agents(Mapping[str, Agent]):
                 tenant=self.tenant,
                 keys=file.keys_source,
                 warm_bytes=file.store_warm_bytes,
+                pool_size=file.pool.size,
+                lease=file.workers.lease if "lease" in file.workers.model_fields_set else None,
             )
         return self._saver
 

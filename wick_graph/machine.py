@@ -153,6 +153,15 @@ def processes() -> str:
     return _kept[0]
 
 
+def identity() -> str:
+    """Return what tells this machine, or this container, from others; it survives a restart."""
+    try:
+        own = Path("/etc/machine-id").read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        own = ""
+    return uuid.uuid5(uuid.NAMESPACE_DNS, f"{own}/{socket.gethostname()}").hex
+
+
 def started(pid: int) -> str:
     """Return what tells a process from earlier ones of its number; empty if it is unknown."""
     if not _KNOWS_STARTS:

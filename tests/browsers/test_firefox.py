@@ -47,9 +47,9 @@ def test_each_view_in_firefox(served: Served, views: dict[str, str]) -> None:
         "thread": thread,
         "approvals": next(p for p in chats if views[p] == "careful").rpartition("/")[2],
     }
-    command = ["node", HERE / "firefox.mjs", firefox, served.url, token_of(served), axe.FILE]
+    given = (HERE / "firefox.mjs", firefox, served.url, token_of(served), axe.FILE, PICTURES)
     done = subprocess.run(
-        [*map(str, command), PICTURES],
+        ["node", *map(str, given)],
         input=json.dumps(asked),
         capture_output=True,
         text=True,

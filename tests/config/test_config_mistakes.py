@@ -97,13 +97,18 @@ def refusal(text: str) -> str:
             "max_iterations, ttl, max_tokens, temperature, tool_timeout, deadline, output, "
             "retention, budget, approvals, middleware, mcp_servers, subagents, handoffs, search, "
             "context, journal, allow_client_system, store, store_keys, store_warm_bytes, "
-            "long_term, callbacks, limits, gateway, channels, cron, defaults, agents",
+            "long_term, callbacks, limits, pool, gateway, channels, cron, defaults, agents",
             id="F6-strange-key",
         ),
         pytest.param(
             "name: x\nstore_warm_bytes: -1\n",
             "agents.yaml:2: store_warm_bytes: must be 0 or more",
             id="F6-warm-bytes",
+        ),
+        pytest.param(
+            "name: x\npool: {size: 0}\n",
+            "agents.yaml:2: pool.size: must be 1 or more",
+            id="F6-pool",
         ),
         pytest.param(
             "agents:\n  a:\n    class_path: evil.Mod\n",

@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.recorded import until_written
 from wick_graph import Agent, SqlSaver, ToolContext, tool
+from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import RunError, ThreadBusyError
 from wick_graph.store import leases
-from wick_graph.store.connection import LEASE_SECONDS
 from wick_graph.testing import ScriptedModel, call, calls
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from wick_graph import Agent, SqlSaver, tool
+from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import ThreadBusyError
-from wick_graph.store.connection import LEASE_SECONDS
 from wick_graph.testing import ScriptedModel, calls, respond
 
 ZOMBIES = int(os.environ.get("WICK_ZOMBIES", "3"))

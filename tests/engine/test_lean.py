@@ -58,8 +58,9 @@ def test_both_loops_do_the_same(chance: Random) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
-def test_both_loops_do_the_same_ten_thousand_times() -> None:
-    for seed in range(10_000):
+@pytest.mark.parametrize("first", range(0, 10_000, 500))
+def test_both_loops_do_the_same_ten_thousand_times(first: int) -> None:
+    for seed in range(first, first + 500):
         case = case_of(Random(seed))
         assert seen(case, lean=True) == seen(case, lean=False), (seed, case)
 
@@ -185,7 +186,7 @@ def test_another_langgraph_runs_its_own_loop(
 ) -> None:
     monkeypatch.setattr(pinned, "_found", {} if where != "function" else dict(pinned._found))
     if where == "release":
-        monkeypatch.setattr(pinned, "RELEASE", "1.2.23")
+        monkeypatch.setattr(pinned, "RELEASES", frozenset({"1.2.21"}))
         monkeypatch.setitem(pinned._USED, "_loop", ("PregelLoop.gone",))
     elif where == "source":
         monkeypatch.setitem(pinned.SOURCES, "langgraph.pregel._loop", "0" * 16)

@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -34,6 +35,7 @@ from tests.support import forked
 from tests.support.provider import Call, Provider, Reply
 from wick_graph import Agent, BaseHook, Verdict, ai
 from wick_graph.debug import DebugSession
+from wick_graph.engine import streaming
 from wick_graph.errors import ConfigError, OutputError
 from wick_graph.events import (
     ChatModelEnd,
@@ -465,7 +467,12 @@ def test_without_an_output_type_the_output_is_the_text(door: Door) -> None:
 
 @pytest.mark.parametrize("door", ["stream", "astream"])
 @pytest.mark.parametrize("way", ["tool", "native"])
-def test_a_stream_tells_the_output_as_it_is_written(door: str, way: str) -> None:
+def test_a_stream_tells_the_output_as_it_is_written(
+    door: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count()  # a hundred pieces come in a second, however busy the machine is
+    clock = SimpleNamespace(monotonic=lambda: next(ticks) / 100)
+    monkeypatch.setattr(streaming, "time", clock)
     cities = [{"name": f"City {n}", "people": n} for n in range(40)]
     wrong = {"response": [{"name": "x"}]}
     good = {"response": cities}
@@ -477,8 +484,9 @@ def test_a_stream_tells_the_output_as_it_is_written(door: str, way: str) -> None
             else [json.dumps(wrong), json.dumps(good)]
         ),
     ]
-    model = ScriptedModel(steps, chunk_delay=0.002)
-    agent: Agent = Agent(model=model, tools=[add], output_type=STRATEGIES[way](list[City]))
+    agent: Agent = Agent(
+        model=ScriptedModel(steps), tools=[add], output_type=STRATEGIES[way](list[City])
+    )
     events = events_of(agent, door, "Go", "t")
     deltas = [event for event in events if isinstance(event, OutputDelta)]
     result = events[-1].result if isinstance(events[-1], Done) else None
@@ -488,6 +496,7 @@ def test_a_stream_tells_the_output_as_it_is_written(door: str, way: str) -> None
     assert deltas[-1].attempt == max(event.attempt for event in deltas)
     partial = [event.output for event in deltas if event.attempt == deltas[-1].attempt]
     assert 3 < len(partial) < 40
+    assert len(deltas) <= 10 * next(ticks) / 100 + 1
     assert all(len(a) <= len(b) for a, b in itertools.pairwise(partial))
     assert all(one in cities for one in partial[-2][:-1])
 

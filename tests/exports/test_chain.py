@@ -91,7 +91,7 @@ def check_passes(file: Path) -> None:
         cwd=file.parent,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -97,7 +97,7 @@ def test_a_run_behind_two_approvals_becomes_a_test(
         env=env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr

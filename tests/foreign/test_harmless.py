@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langchain_core.language_models.fake import FakeListLLM
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.pregel import Pregel, _loop, _runner
 
-from tests.foreign.graphs import config, loop, react, retried, subgraph
+from tests.foreign.graphs import add, calls, config, loop, model, react, retried, subgraph
 from wick_graph import Agent
 from wick_graph.debug import DebugSession, record
 from wick_graph.exports.page import as_page
@@ -381,3 +383,38 @@ def test_a_secret_reaches_no_page_and_no_export(monkeypatch: pytest.MonkeyPatch)
             kept += [page.body or b"" for page in rows.pages(db, thread, 0)]
         assert kept
         assert not any(secret.encode() in body for body in kept)
+
+
+def test_a_model_of_texts_is_recorded() -> None:
+    model = FakeListLLM(responses=["42"])
+    made: Any = StateGraph(MessagesState)
+    made.add_node("say", lambda state: {"messages": [("ai", model.invoke("6*7?"))]})
+    made.add_edge(START, "say")
+    with record(store="sqlite://") as recording:
+        made.compile().invoke({"messages": []})
+    (asked,), (said,) = recording.moments("model.request"), recording.moments("model.response")
+    assert asked.node == said.node == "say"
+    with recording.session() as session:
+        assert session.inspect.request(f"#{asked.seq}").messages[-1]["content"] == "6*7?"
+    recording.close()
+
+
+def test_calls_in_a_thread_that_a_node_starts_are_recorded() -> None:
+    """Such a thread has no context, only the node's config."""
+    pool, asked = ThreadPoolExecutor(1), model(calls(("add", {"a": 1, "b": 2})))
+
+    def work(state: Any, config: RunnableConfig) -> Any:
+        said = pool.submit(asked.invoke, "sum", config).result()
+        return {"messages": [said, pool.submit(add.invoke, said.tool_calls[0], config).result()]}
+
+    made: Any = StateGraph(MessagesState)
+    made.add_node("work", work).add_edge(START, "work")
+    with record(store="sqlite://") as recording:
+        made.compile().invoke({"messages": []})
+    found = recording.moments()
+    assert [m.what for m in found if m.kind in ("model", "tool")] == [
+        *("model.request", "model.response", "tool.enter", "tool.exit")
+    ]
+    assert {m.node for m in found if m.kind in ("model", "tool")} == {"work"}
+    recording.close()
+    pool.shutdown()

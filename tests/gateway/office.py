@@ -21,7 +21,7 @@ from wick_graph.gateway.gateway import Gateway
 from wick_graph.gateway.messages import InboundMessage, OutboundMessage
 from wick_graph.store.mailbox import Mailbox
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds after which a test gives up; no verdict depends on it."""
 
 OWNER = "1"

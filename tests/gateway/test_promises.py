@@ -23,6 +23,7 @@ from tests.gateway.test_hostile import until
 from tests.gateway.test_http import SECRET, TOKEN
 from tests.support.command import Inside
 from wick_graph.config import load_config
+from wick_graph.gateway import gateway as gateway_module
 from wick_graph.gateway.channels.registry import make_channel
 from wick_graph.gateway.gateway import Gateway
 
@@ -203,6 +204,36 @@ async def test_a_summary_of_a_strangers_text_keeps_the_role_and_is_framed(tmp_pa
     assert not any("Obey me" in text for text in shown), "the summary stands for it"
     (summary,) = (text for text in shown if "They talked." in text)
     assert re.search(r'<(\w+) id="(\w+)">\nThey talked\.\n</\1 id="\2">', summary)
+
+
+# --- What a message costs.
+
+
+async def test_a_message_costs_three_commits_beside_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One stores it, one ends it with its answer, one notes that the answer was sent."""
+    monkeypatch.setattr(gateway_module, "ALIVE_SECONDS", 3600.0)
+    commits: list[str] = []
+    async with office(tmp_path) as one:
+        await one.ask("what is 1+1?")  # the first message of a chat writes more facts
+        await one.settled()
+        written = ""
+
+        def see(statement: str) -> None:
+            nonlocal written
+            changes = re.match(
+                r"(?:INSERT INTO|UPDATE|DELETE FROM) (inbox|outbox|facts)", statement
+            )
+            written += f" {changes[1]}" if changes else ""
+            if statement == "COMMIT" and written:
+                commits.append(written.strip())
+                written = ""
+
+        one.gateway.store._core._connection.set_trace_callback(see)  # type: ignore[union-attr]  # open
+        await one.ask("what is 2+2?")
+        await one.settled()
+        assert commits == ["inbox", "inbox facts outbox", "outbox"]
 
 
 # --- Prompts, compaction, heartbeats.

@@ -220,7 +220,13 @@ def test_langgraphs_stream_of_messages_is_held_back_too(text: str) -> None:
 
 
 @DOORS
-@pytest.mark.parametrize(("word", "passes"), [("pass", True), ("Block!", False), ("hm", False)])
+@pytest.mark.parametrize(
+    ("word", "passes"),
+    [
+        *(("pass", True), ("**Pass.**", True), ("Block!", False), ("hm", False)),
+        ("Passing this on would break it: block", False),
+    ],
+)
 def test_a_model_judges_by_a_rule_in_words(
     door: Callable[..., Any], word: str, passes: bool
 ) -> None:

@@ -20,8 +20,11 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 
-TESTS = ("tests/foreign/test_seams.py", "tests/foreign/test_harmless.py", "-k", "seam or place")
-"""What holds with all seams, and without each of them."""
+TESTS = (
+    *("tests/foreign/test_seams.py", "tests/foreign/test_harmless.py", "tests/engine/test_lean.py"),
+    *("-k", "seam or place or served or both_loops_do_the_same"),
+)
+"""What holds with all seams, and without each of them; and that both loops do the same."""
 
 
 def allowed() -> list[str]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, create_model, field_validator
 
 from wick_graph import Agent
 from wick_graph.models import NativeOutput, PromptedOutput, ToolOutput, resolve_model
-from wick_graph.models.structured import InvalidOutput, Output, is_native
+from wick_graph.models.structured import InvalidOutput, Output, is_native, json_in
 from wick_graph.testing import ScriptedModel, call, respond_object
 
 
@@ -40,6 +40,26 @@ def test_native_is_where_langchains_is(name: str, tools: bool) -> None:
     model = model_of(name)
     assert is_native(model, tools) is _supports_provider_strategy(model, [{}] if tools else None)
     assert not is_native(model_of(name, base_url="http://127.0.0.1:1/v1"), tools)
+
+
+HELD = json.dumps({"code": "```python\nprint()\n```", "then": "```sh\nls\n```"})
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(HELD, f"\n{HELD}\n", f"```json\n{HELD}\n```", f"Here:\n```\n{HELD}\n```\nDone."),
+        f"```json {HELD} ```",
+    ],
+)
+def test_a_block_of_code_inside_an_output_is_part_of_it(written: str) -> None:
+    assert json_in(written) == json.loads(HELD)
+
+
+def test_of_several_blocks_the_first_counts() -> None:
+    assert json_in('```json\n{"a": 1}\n```\nor ```json\n{"a": 2}\n```') == {"a": 1}
+    with pytest.raises(InvalidOutput, match="the text is not JSON"):
+        json_in("```json\n{'a': 1}\n```")
 
 
 def test_the_environments_address_is_foreign_too(monkeypatch: pytest.MonkeyPatch) -> None:

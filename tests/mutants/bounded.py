@@ -131,6 +131,24 @@ BOUNDED: Final = (
         ("RateLimiter.take", "self._left -= amount", "pass"),
     ),
     mutant(
+        "limit-of-one-server",
+        "What another server has let through counts here too.",
+        ("test_a_server_pays_for_what_others_have_let_through",),
+        ("RateLimiter.owe", "self._left - amount", "self._left"),
+    ),
+    mutant(
+        "readers-poll-apart",
+        "Readers of a silent run at another server cost no queries.",
+        ("test_a_hundred_readers_of_a_silent_run_share_its_query",),
+        ("FollowedRun._work", "_NOTIFIED if", "0.02 if"),
+    ),
+    mutant(
+        "files-of-another-machine",
+        "A run starts only where the files of its thread are.",
+        ("test_a_thread_stays_with_its_files",),
+        ("Runs._files", "row.machine != here", "False"),
+    ),
+    mutant(
         "sweep-takes-running",
         "The thread of a live run is not swept.",
         ("test_running_waiting_and_pinned_threads_are_never_swept",),

@@ -180,13 +180,13 @@ DURABLE: Final = (
         "lease-not-renewed",
         "The keeper renews the lease of a long run before its end.",
         ("test_a_lease_that_is_renewed_stays",),
-        ("Leases.renew", "(until, lease.thread", "(lease.until, lease.thread"),
+        ("renew_all", "literal(until)", "leases.c.until"),
     ),
     mutant(
         "keeper-comes-too-late",
         "The keeper renews a lease well before its end.",
         ("test_the_keeper_renews_often_enough",),
-        ("Leases._keep", "LEASE_SECONDS / 3", "LEASE_SECONDS * 1"),
+        ("Keeper._run", "LEASE_SECONDS / 3", "LEASE_SECONDS * 1"),
     ),
     mutant(
         "keeper-does-not-look",

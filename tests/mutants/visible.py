@@ -82,7 +82,7 @@ VISIBLE: Final = (
         "journal-not-masked",
         "No secret reaches the journal.",
         ("test_no_canary_reaches_the_file",),
-        ("Mask.text", "self.regex.sub(lambda found: self._hidden(found[0]), text)", "text"),
+        ("Mask._masked", "self.regex.sub(lambda found: self._hidden(found[0]), text)", "text"),
         quick=True,
     ),
     mutant(

@@ -54,6 +54,8 @@ class Served:
     process: subprocess.Popen[str] | None = None
     url: str = ""
     said: str = ""
+    program: str = "wick_graph"
+    """The module that is run."""
 
     def write(self, **texts: str) -> Served:
         """Write YAML files."""
@@ -63,7 +65,7 @@ class Served:
 
     def start(self, *more: str, port: int = 0) -> Served:
         """Start the server and wait until it answers."""
-        command = [sys.executable, "-m", "wick_graph", "serve", "--port", str(port)]
+        command = [sys.executable, "-m", self.program, "serve", "--port", str(port)]
         self.process = forked.Popen(
             [*command, *self.args, *more],
             cwd=self.path,
@@ -111,7 +113,7 @@ class Served:
                 assert call(args) == 0, args
             return said_here.getvalue().strip()
         done = forked.run(
-            [sys.executable, "-m", "wick_graph", *args],
+            [sys.executable, "-m", self.program, *args],
             cwd=self.path,
             capture_output=True,
             text=True,

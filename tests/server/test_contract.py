@@ -33,7 +33,9 @@ ENDLESS = (
     *("/langgraph/threads/{thread_id}/stream", "/langgraph/threads/{thread_id}/stream/events"),
 )
 """Streams without an end: `test_event_bus.py`, `test_page_api.py`, `test_langgraph.py`."""
-NEW_TURNS = "^/(langgraph/(threads/[^/]+/)?(runs(/wait|/stream|/batch)?|state)|ag-ui/[^/]+)$"
+NEW_TURNS = (
+    "^/(langgraph/(threads/[^/]+/)?(runs(/wait|/stream|/batch)?|state)|(ag-ui|ai-sdk)/[^/]+)$"
+)
 """What takes a whole conversation or state: which of it is new or fits, no schema can say."""
 KNOWN = 60
 """Things of each kind that are there to be found: each is taken away, or answered, once."""

@@ -23,10 +23,26 @@ GOES_ON = {"thread_id": "{waiting}", "answer": {"decision": "approve"}}
 SKILL = {"files": {"SKILL.md": "---\nname: knit\ndescription: How to knit.\n---\nKnit."}}
 CHAT = {"model": "default", **ASK}
 AG_UI = {"threadId": "ag-ui", "runId": "1", **ASK}
+CHAT_7 = {
+    "id": "ai-sdk",
+    "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}],
+}
+RPC = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"}
+CARD = ".well-known/agent-card.json"
 UI = "/ui/api/v1"
 USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("GET", "/health"): ("/health", None, 200),
+    ("GET", "/livez"): ("/livez", None, 200),
+    ("GET", "/readyz"): ("/readyz", None, 200),
     ("POST", "/ag-ui/{agent_id}"): ("/ag-ui/default", AG_UI, 200),
+    ("POST", "/ai-sdk/{agent_id}"): ("/ai-sdk/default", CHAT_7, 200),
+    ("GET", "/ai-sdk/{agent_id}/{thread_id}/stream"): (  # its run has ended
+        "/ai-sdk/default/{thread}/stream",
+        None,
+        204,
+    ),
+    ("POST", "/a2a/{agent_id}"): ("/a2a/default", RPC, 200),
+    ("GET", f"/a2a/{{agent_id}}/{CARD}"): (f"/a2a/default/{CARD}", None, 200),
     ("GET", "/metrics"): ("/metrics", None, 200),
     ("GET", "/agents"): ("/agents", None, 200),
     ("POST", "/agents"): ("/agents", {"agent_id": "new", "model": "scripted:demo"}, 201),

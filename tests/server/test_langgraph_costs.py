@@ -1,4 +1,4 @@
-"""What the LangGraph door costs beside our own: stored bytes, and bytes of a stream; no times."""
+"""What doors cost beside our own: stored bytes, and bytes of LangGraph's stream; no times."""
 
 from __future__ import annotations
 
@@ -47,3 +47,21 @@ def test_the_door_stores_and_sends_hardly_more_than_our_own(tmp_path: Path) -> N
     told, kept = cost(tmp_path / "theirs", where, {**body, "stream_mode": "updates"})
     assert kept <= 1.1 * stored
     assert told <= 1.3 * sent
+
+
+MESSAGE: Any = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "What is 21*2?"}]}
+CALL_OF_A2A: Any = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage"}
+SAID_7 = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "What is 21*2?"}]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_ai_sdk_and_a2a_store_hardly_more_than_our_own(tmp_path: Path) -> None:
+    _, stored = cost(tmp_path / "ours", *OURS)
+    for name, body in (
+        ("ai-sdk", {"id": "chat", "messages": [SAID_7]}),
+        ("a2a", {**CALL_OF_A2A, "params": {"message": MESSAGE}}),
+    ):
+        _, kept = cost(tmp_path / name, f"/{name}/default", body)
+        print(f"{name}: {kept} bytes, ours: {stored}")
+        assert kept <= 1.1 * stored

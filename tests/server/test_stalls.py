@@ -24,7 +24,8 @@ from tests.server.support import AGENTS, SLOW, TALK, Served, raw, serving
 from wick_graph.config import load_config
 from wick_graph.server import ServerOptions, Service
 from wick_graph.server.app import ROUTES, create_app
-from wick_graph.server.guard import RateLimiter, needed_by
+from wick_graph.server.guard import needed_by
+from wick_graph.server.limits import RateLimiter
 from wick_graph.service import service
 from wick_graph.service.service import Watchdog
 from wick_graph.store.server_rows import SCOPES

@@ -19,7 +19,7 @@ from wick_graph.config import load_config, parse_config
 from wick_graph.errors import ConfigError
 from wick_graph.loading import build_agent
 from wick_graph.server import ServerOptions, Service
-from wick_graph.service.tenants import config_for, folder_name
+from wick_graph.service.folders import config_for, folder_name
 from wick_graph.store import SqlSaver
 
 pytestmark = pytest.mark.xdist_group("tenants")  # they share a server

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,6 +36,64 @@ def running() -> Iterator[str]:
     if DSN in os.environ:
         yield os.environ[DSN]
         return
+    with own_server() as cluster:
+        yield cluster.url
+
+
+class Cluster:
+    """A server of a test's own, which the test may stop."""
+
+    def __init__(self, server: Any) -> None:
+        self.url: str = server.get_uri()
+        self._server = server
+        self.data = Path(server.pgdata)
+
+    def stop(self, how: str = "fast") -> None:
+        """Stop it; `immediate` is as if it had crashed."""
+        self._control("stop", "-m", how)
+
+    def start(self) -> None:
+        """Start it again."""
+        self._control("start", "-o", f'-h "" -k {self.data}', "-l", str(self.data / "log"))
+
+    @contextmanager
+    def standby(self) -> Iterator[Cluster]:
+        """Make a standby that confirms each commit, and run it."""
+        data = self.data.with_name("standby")
+        data.mkdir(mode=0o700)
+        shutil.chown(data, self.data.owner())
+        settings = ["-h", str(self.data), "-U", "postgres", "-D", str(data), "-R", "-c", "fast"]
+        self._run("pg_basebackup", *settings, cwd=self.data)
+        with psycopg.connect(self.url, autocommit=True) as db:
+            db.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            db.execute("SELECT pg_reload_conf()")
+        made = copy(self)
+        made.data, made.url = data, self.url.replace(str(self.data), str(data))
+        (data / ".s.PGSQL.5432.lock").unlink()  # a copy of the primary's
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop("immediate")
+
+    def promote(self) -> None:
+        """Make the primary server of a standby."""
+        self._control("promote")
+
+    def _control(self, *words: str) -> None:
+        self._run("pg_ctl", "-w", "-D", str(self.data), *words)
+
+    def _run(self, program: str, *words: str, cwd: Path | None = None) -> None:
+        user = self._server.system_user
+        command = [str(Path(self._server.bin_path) / program), *words]
+        subprocess.run(
+            command, user=user, check=True, cwd=cwd or self.data, stdout=subprocess.DEVNULL
+        )
+
+
+@contextmanager
+def own_server() -> Iterator[Cluster]:
+    """Run a server that no other test uses."""
     with tempfile.TemporaryDirectory(prefix="wick-pg-", ignore_cleanup_errors=True) as folder:
         (Path(folder) / "python_PostgresServer").mkdir()
         with pytest.MonkeyPatch.context() as patch:
@@ -46,7 +106,7 @@ def running() -> Iterator[str]:
             with psycopg.connect(url, autocommit=True) as db:
                 db.execute("ALTER SYSTEM SET fsync = off")  # no test cuts the server's power
                 db.execute("SELECT pg_reload_conf()")
-            yield url
+            yield Cluster(server)
         finally:
             guard.kill()
             guard.communicate()

@@ -9,12 +9,24 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from wick_graph.cli import config, debug, export, gateway, graph, init, output, run, serve, threads
+from wick_graph.cli import (
+    config,
+    debug,
+    export,
+    gateway,
+    graph,
+    init,
+    output,
+    run,
+    serve,
+    threads,
+    worker,
+)
 from wick_graph.cli.chat import chat
 from wick_graph.cli.export import journal
 from wick_graph.cli.graph import hooks
 from wick_graph.cli.run import resume
-from wick_graph.cli.serve import mcp, token_app, tools_app
+from wick_graph.cli.serve import acp, mcp, token_app, tools_app
 from wick_graph.cli.threads import store_app
 from wick_graph.cli.ui import ui
 from wick_graph.errors import WickError
@@ -51,9 +63,15 @@ app.add_typer(threads.app, name="threads")
 
 app.command("serve")(serve.serve)
 
+app.command("worker")(worker.worker)
+
+app.command("runs")(worker.runs)
+
 app.command("ui")(ui)
 
 app.command("mcp")(mcp)
+
+app.command("acp", options_metavar="[OPTIONS]")(acp)
 
 app.add_typer(gateway.app, name="gateway")
 

@@ -194,7 +194,9 @@ def refuse_graphs(command: str, agent_id: str | None = None) -> None:
 
 
 @contextmanager
-def opened(config: Path | AgentsFile, *, make: bool = False) -> Iterator[SqlSaver | None]:
+def opened(
+    config: Path | AgentsFile, *, make: bool = False, tenant: str = "local"
+) -> Iterator[SqlSaver | None]:
     """Open the store of a configuration; give None if it does not exist yet.
 
     With `make`, a missing store is created. `config` is the file's path, or the parsed file.
@@ -206,7 +208,7 @@ def opened(config: Path | AgentsFile, *, make: bool = False) -> Iterator[SqlSave
     if not make and not dialect_of(file.store_url).exists():
         yield None
         return
-    with SqlSaver.from_url(file.store_url, keys=file.keys_source) as store:
+    with SqlSaver.from_url(file.store_url, keys=file.keys_source, tenant=tenant) as store:
         yield store
 
 

@@ -1,7 +1,8 @@
-"""`wick serve`, `wick tools`, `wick mcp`, `wick token`: servers and their access tokens."""
+"""`wick serve`, `tools`, `mcp`, `acp`, `token`: servers and their access tokens."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ import typer
 from wick_graph.cli import output
 from wick_graph.cli.select import (
     DEFAULT_FILE,
+    AgentArgument,
     from_code,
     load_trusted,
     opened,
+    pick,
     take_target,
     trusted_file,
 )
@@ -237,6 +240,39 @@ def _check_contexts(agents: Agents) -> None:
             ) from None
 
 
+# --- `wick acp`: the agents in an editor.
+
+
+def acp(
+    agent: AgentArgument = None,
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    model: Annotated[str | None, output.MODEL] = None,
+    trust: Annotated[bool, output.TRUST] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Speak the Agent Client Protocol with the editor that starts this command.
+
+    Without AGENT, the editor offers all agents of the file as modes of a session.
+    """
+    from wick_graph.errors import ConfigError, missing_extra
+
+    try:
+        from wick_graph.protocols.acp import serve as answer
+        from wick_graph.protocols.streams import StandardStreams
+    except ImportError:
+        raise ConfigError(missing_extra("wick acp", "the ACP SDK", "acp")) from None
+    from wick_graph.service import service as services
+    from wick_graph.service.options import ServerOptions
+
+    streams = StandardStreams()  # before anything that may print is loaded
+    agent_id = take_target(agent)
+    options = ServerOptions(auth=False)
+    service = served(services, code_named(), options, config, model, trust=trust)
+    chosen = None if agent_id is None else pick(agent_id, service.file)
+    with output.terminable():
+        asyncio.run(answer(service, chosen, streams))
+
+
 # --- `wick tools`: Python functions as tools that agents elsewhere call over HTTP.
 
 
@@ -379,6 +415,12 @@ _OTEL: Final[Any] = typer.Option(
     "--otel", help="Export traces with OpenTelemetry; configure it with the OTEL_… variables."
 )
 
+_WORKERS: Final[Any] = typer.Option(
+    "--workers",
+    metavar="embedded|external",
+    help="Who executes runs: the server, or `wick worker`.  [default: workers.mode, embedded]",
+)
+
 _RELOAD: Final[Any] = typer.Option(
     "--reload", help="Reload the configuration file when it changes."
 )
@@ -401,6 +443,7 @@ def serve(
     on_disconnect: Annotated[str, _ON_DISCONNECT] = "continue",
     reload: Annotated[bool, _RELOAD] = False,
     otel: Annotated[bool, _OTEL] = False,
+    workers: Annotated[str | None, _WORKERS] = None,
     model: Annotated[str | None, output.MODEL] = None,
     trust: Annotated[bool, output.TRUST] = False,
     debug: Annotated[bool, output.DEBUG] = False,
@@ -434,7 +477,7 @@ def serve(
     take_served(target)
     if target is not None and reload:
         raise ConfigError("--reload reloads a file; restart the server to reload Python")
-    service = served(server, target, options, config, model, trust=trust)
+    service = served(server, target, options, config, model, trust=trust, workers=workers)
 
     def ready(address: str) -> None:
         output.say(f"serving {', '.join(service.local.agents)} on {address}, {_terms(service)}")
@@ -443,12 +486,34 @@ def serve(
 
 
 def served(
-    server: Any, target: str | None, options: Any, config: Path, model: str | None, *, trust: bool
+    server: Any,
+    target: str | None,
+    options: Any,
+    config: Path,
+    model: str | None,
+    *,
+    trust: bool,
+    workers: str | None = None,
 ) -> Any:
-    """Build the service for the agents of the target, else of the file."""
+    """Build the service for the agents of the target, else of the file.
+
+    Raises:
+        ConfigError: Workers cannot execute the runs.
+    """
+    from wick_graph.errors import ConfigError
+
+    if workers not in (None, "embedded", "external"):
+        raise ConfigError(f"--workers is embedded or external, not {workers!r:.40}")
     if target is None:
         file = trusted_file(config, trust=trust)
-        return server.Service(file, options, model=model, path=config)
+        queue = None
+        if (workers or file.workers.mode) == "external":
+            from wick_graph.cli.worker import queue_of
+
+            queue = queue_of(file)
+        return server.Service(file, options, model=model, path=config, queue=queue)
+    if workers == "external":
+        raise ConfigError("workers read agents from a file; drop --workers, or serve a file")
     agents = from_code(model, trust=trust)
     return server.Service(
         agents.config, options, model=agents.model, given=agents.given, tools=agents.tools

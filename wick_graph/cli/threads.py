@@ -544,11 +544,11 @@ def _now(store: SqlSaver | None) -> datetime:
     return datetime.now(UTC) if store is None else datetime.fromtimestamp(store.clock(), UTC)
 
 
-# --- `wick store key|rotate|verify|repair`: the keys of a store, its checks and repair.
+# --- `wick store key|rotate|migrate|verify|repair`: a store's keys, schema, checks and repair.
 
 
 store_app = typer.Typer(
-    help="Manage the store: encryption keys, checks, repair.",
+    help="Manage the store: encryption keys, schema, checks, repair.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -595,6 +595,25 @@ def rotate(
         output.print_json({"rows": changed})
     else:
         output.print_line(f"{changed} rows re-encrypted")
+
+
+@store_app.command("migrate")
+def migrate(
+    config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,
+    as_json: Annotated[bool, output.AS_JSON] = False,
+    debug: Annotated[bool, output.DEBUG] = False,
+) -> None:
+    """Bring the store's tables up to the newest schema; programs may work meanwhile.
+
+    A SQLite file is brought up to date whenever it is opened; PostgreSQL only by this command.
+    """
+    from wick_graph.store.saver import dialect_of
+
+    version = dialect_of(_file_with_store(config).store_url).migrate()
+    if as_json:
+        output.print_json({"schema": version})
+    else:
+        output.print_line(f"the store has schema {version}")
 
 
 @store_app.command("verify")

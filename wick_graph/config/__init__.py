@@ -12,12 +12,12 @@ from wick_graph.lazy import load_when_used
 if TYPE_CHECKING:
     from wick_graph.config.fields import slug
     from wick_graph.config.load import agent_config, describe, load_config, parse_config
+    from wick_graph.config.scale import LimitsConfig
     from wick_graph.config.schema import (
         AgentConfig,
         AgentsFile,
         BackendConfig,
         BudgetConfig,
-        LimitsConfig,
         McpServerConfig,
         MemoryConfig,
         ModelConfig,
@@ -80,12 +80,12 @@ if not TYPE_CHECKING:
         {
             "wick_graph.config.fields": ("slug",),
             "wick_graph.config.load": ("agent_config", "describe", "load_config", "parse_config"),
+            "wick_graph.config.scale": ("LimitsConfig",),
             "wick_graph.config.schema": (
                 "AgentConfig",
                 "AgentsFile",
                 "BackendConfig",
                 "BudgetConfig",
-                "LimitsConfig",
                 "McpServerConfig",
                 "MemoryConfig",
                 "ModelConfig",

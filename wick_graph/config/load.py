@@ -173,7 +173,16 @@ _MOST_COPIES: Final = 200_000
 """Most values in `defaults:`, counted once for each agent: a small file stays small in memory."""
 
 _OF_FILE: Final = (
-    *("store", "store_keys", "store_warm_bytes", "long_term", "callbacks", "limits"),
+    *(
+        "store",
+        "store_keys",
+        "store_warm_bytes",
+        "long_term",
+        "callbacks",
+        "limits",
+        "pool",
+        "workers",
+    ),
 )
 """Keys that belong to the file even if the file is one agent."""
 

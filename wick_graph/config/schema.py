@@ -19,8 +19,8 @@
         ├── ContextConfig
         └── SearchConfig
 
-`callbacks:` of the file is a CallbacksConfig; `gateway:`, `channels:` and `cron:` are described in
-`wick_graph.config.gateway`.
+`callbacks:` of the file is a CallbacksConfig, `pool:` a PoolConfig, `workers:` a WorkersConfig;
+`gateway:`, `channels:` and `cron:` are described in `wick_graph.config.gateway`.
 
 `model_fields_set` holds the keys that the file sets, in `defaults:` or in the agent.
 """
@@ -82,6 +82,7 @@ from wick_graph.config.fields import (
     resolve_store,
 )
 from wick_graph.config.gateway import ChannelConfig, CronConfig, GatewayConfig
+from wick_graph.config.scale import LimitsConfig, PoolConfig, WorkersConfig
 from wick_graph.config.yaml_reader import KeyPath, Places, show_key
 from wick_graph.constants import (
     DEFAULT_TOOL_TIMEOUT_SECONDS,
@@ -238,6 +239,8 @@ class BackendConfig(Block):
     """The folder that the container mounts, by default `./workspace`; docker only."""
     docker_host: Text | None = None
     """Address of the container engine; by default the value of DOCKER_HOST."""
+    shared: bool = False
+    """Whether the folder is on a mount that all machines of the store share."""
 
 
 class SkillsConfig(Block):
@@ -466,17 +469,6 @@ class AgentConfig(Block):
         return {**beside, **self.model.spec()}
 
 
-class LimitsConfig(Block):
-    """The quota of each tenant of a server; requests beyond it get a 429."""
-
-    requests_per_minute: Annotated[int, Field(ge=1)] = 60_000
-    """Requests in a minute, for all tokens of the tenant together; a sixth of them at once."""
-    requests_at_once: Annotated[int, Field(ge=1)] = 1_000
-    """Concurrent requests, event streams included."""
-    bytes_per_minute: Annotated[int, Field(ge=1)] = 256 * 2**20
-    """Bytes of request bodies in a minute; a sixth of them at once."""
-
-
 def _code_of(at: KeyPath, config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
     yield from (((*at, "tools", i), one) for i, one in enumerate(config.tools) if is_code(one))
     if config.context is not None:
@@ -528,6 +520,10 @@ class AgentsFile(Block):
     """Where HTTP tools registered with the server may be."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """The quota that `wick serve` gives each tenant."""
+    workers: WorkersConfig = Field(default_factory=WorkersConfig)
+    """Who executes the runs of `wick serve`: the server, or processes of `wick worker`."""
+    pool: PoolConfig = Field(default_factory=PoolConfig)
+    """How many sessions a process has with a PostgreSQL server."""
     gateway: GatewayConfig = Field(default_factory=GatewayConfig)
     """How `wick gateway` runs the agents behind chats."""
     channels: dict[Annotated[str, AfterValidator(check_agent_id)], ChannelConfig] = Field(
@@ -777,7 +773,15 @@ def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
     }
     of_file = {
         key: file["properties"][key]
-        for key in ("store", "store_keys", "store_warm_bytes", "long_term", "limits")
+        for key in (
+            "store",
+            "store_keys",
+            "store_warm_bytes",
+            "long_term",
+            "limits",
+            "pool",
+            "workers",
+        )
     }
     single = {**agent, "properties": {**agent["properties"], **of_file}}
     single["description"] = "One agent that is a whole file."

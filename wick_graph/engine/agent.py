@@ -50,6 +50,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.store.connection import STORES
 from wick_graph.store.saver import dialect_of
 from wick_graph.store.sqlite import files_behind
+from wick_graph.tools.bound import bind_tools
 from wick_graph.tools.mcp import McpServer
 from wick_graph.tools.toolsets import Beside, ToolRegistry, ToolStore
 
@@ -318,10 +319,22 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
         Raises:
             ConfigError: An argument is invalid.
         """
+        return self._varied(output=Output.of(output_type, retries))
+
+    def with_tools(self, tools: Sequence[Any]) -> Agent[Any, ContextT]:
+        """Return this agent, over the same store, with more tools; they replace none of its own.
+
+        Raises:
+            ConfigError: One of them is not a tool, or two have the same name.
+        """
+        more = bind_tools(tools)
+        return self._varied(beside=(lambda: more, *self._alone.beside))
+
+    def _varied(self, **changes: Any) -> Agent[Any, ContextT]:
         made: Agent[Any, ContextT] = copy(self)
         vars(made).pop("graph", None)
         made._owns_store = False
-        made._alone = replace(self._alone, output=Output.of(output_type, retries))
+        made._alone = replace(self._alone, **changes)
         made.spec = team(made._alone, self.hooks, self.handoffs, self._model)
         return made
 

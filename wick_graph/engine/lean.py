@@ -181,6 +181,10 @@ _AROUND: Final = (
 )
 
 
+_READ_STATE: Final[str | None] = getattr(key, "CONFIG_KEY_READ_STATE", None)
+"""Where the state is that an edge would give a task that was sent; LangGraph 1.2.22 has it not."""
+
+
 class LeanTask(PregelExecutableTask):
     """A task. Its runtime gets the execution info when it is run."""
 
@@ -254,8 +258,7 @@ class LeanLoop:
         )
         (given,) = sent or (self._state(node, pad),)
         writes: deque[tuple[str, Any]] = deque()
-        rest, said, deep = self._base()
-        conf = self.config[CONFIGURABLE]
+        (rest, said, deep), conf = self._base(), self.config[CONFIGURABLE]
         own = {
             "langgraph_step": step,
             "langgraph_node": name,
@@ -279,6 +282,7 @@ class LeanLoop:
                     self.managed,
                     _algo.PregelTaskWrites(path, name, writes, triggers),
                 ),
+                **self._behind(node, pad, sent),
                 key.CONFIG_KEY_CHECKPOINTER: self.checkpointer
                 or conf.get(key.CONFIG_KEY_CHECKPOINTER),
                 key.CONFIG_KEY_CHECKPOINT_MAP: {
@@ -311,6 +315,12 @@ class LeanLoop:
         return _algo._proc_input(
             node, self.managed, self.channels, for_execution=True, scratchpad=pad, input_cache=None
         )
+
+    def _behind(self: Any, node: Any, pad: Any, sent: tuple[Any, ...]) -> dict[str, Any]:
+        """Return, for a task that was sent, what reads the state; None for others."""
+        if _READ_STATE is None:
+            return {}
+        return {_READ_STATE: partial(self._state, node, pad) if sent else None}
 
     def _base(self: Any) -> tuple[dict[str, Any], dict[str, Any], bool]:
         """Return the run's config as LangGraph merges it, and its metadata; whether it is deep."""

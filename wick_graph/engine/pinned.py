@@ -26,12 +26,12 @@ from wick_graph.langgraph_config import (
     RUNTIME,
 )
 
-RELEASE: Final = "1.2.22"
-"""The release of LangGraph that `lean` is for."""
+RELEASES: Final = frozenset({"1.2.22", "1.2.23", "1.2.24"})
+"""The releases of LangGraph that `lean` is for."""
 
 SOURCES: Final = {
     "langgraph._internal._config": "d5e211ccdf2da684",
-    "langgraph.pregel._algo": "240ffc72f9d1300c",
+    "langgraph.pregel._algo": "240ffc72f9d1300c 34ec2b51fce24577",
     "langgraph.pregel._checkpoint": "827270b7a6c97bc1",
     "langgraph.pregel._executor": "69e6c0be87ea0450",
     "langgraph.pregel._io": "c0354b6487349ac2",
@@ -41,7 +41,7 @@ SOURCES: Final = {
     "langgraph.pregel.main": "cf488a40acb87a0f",
     "langgraph.runtime": "e2c527f843a5c019",
 }
-"""Hash of each module with a function that `lean` calls, binds or serves itself."""
+"""Hashes of each module with a function that `lean` calls, binds or serves itself."""
 
 _USED: Final = {
     "main": (
@@ -117,11 +117,11 @@ def _usable() -> Any:
 
 
 def is_release() -> bool:
-    """Return whether LangGraph is the release that `lean` is for."""
+    """Return whether LangGraph is a release that `lean` is for."""
     try:
-        if metadata.version("langgraph") != RELEASE:
+        if metadata.version("langgraph") not in RELEASES:
             return False
-        return all(digest(str(sys.modules[one].__file__)) == own for one, own in SOURCES.items())
+        return all(digest(str(sys.modules[one].__file__)) in own for one, own in SOURCES.items())
     except (OSError, KeyError, metadata.PackageNotFoundError):
         return False
 

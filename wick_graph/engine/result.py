@@ -13,7 +13,7 @@ from langgraph.types import Interrupt
 
 from wick_graph.core.usage import Cost, Usage
 from wick_graph.errors import ConfigError, OutputError
-from wick_graph.messages import to_wick
+from wick_graph.messages import estimate_tokens, to_wick
 from wick_graph.messages.base import Lent
 from wick_graph.models.structured import Output, OutputT
 from wick_graph.runtime.context import Run
@@ -139,6 +139,12 @@ def result_of(
         run_id=run.run_id,
         interrupts=_in_order(values.get("__interrupt__") or (), messages),
     )
+
+
+def spent_tokens(result: Result[Any], *, whole: bool = False) -> int:
+    """Return the tokens of a run, or of its whole thread; an estimate if no provider says."""
+    usage = result.thread_usage if whole else result.usage
+    return usage.total_tokens or estimate_tokens(result.messages) * usage.calls
 
 
 def answer_in(values: Mapping[str, Any]) -> str:

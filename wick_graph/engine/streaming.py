@@ -67,7 +67,7 @@ def _chunk(moment: Moment, ids: dict[str, Any]) -> Event:
     return ChatModelStream(
         name=moment.name,
         delta=chunk.content if plain else chunk.text,
-        reasoning=_reasoning(chunk) if not plain or chunk.additional_kwargs else "",
+        reasoning=reasoning_of(chunk) if not plain or chunk.additional_kwargs else "",
         calls=tuple({key: one.get(key) for key in _PIECE} for one in pieces) if pieces else (),
         message_id=chunk.id or "",
         **ids,
@@ -104,7 +104,7 @@ _NAME, _DELTA, _REASONING, _CALLS, _MESSAGE_ID, _RUN_ID, _THREAD_ID = (
 )
 
 
-def _reasoning(chunk: AIMessage) -> str:
+def reasoning_of(chunk: AIMessage) -> str:
     """Return the reasoning in a piece, which each provider writes in its own form."""
     said = [chunk.additional_kwargs.get("reasoning_content")]
     blocks = chunk.content if isinstance(chunk.content, list) else []

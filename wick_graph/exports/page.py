@@ -9,7 +9,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -129,7 +128,7 @@ class _Digest:
             "at": entry.at_us,
             "took": entry.duration_us,
             "parent": entry.parent,
-            "text": plain(self._hider.value(text_from(replace(entry, duration_us=None), details))),
+            "text": plain(self._hider.value(text_from(entry, details, timed=False))),
         }
         if entry.kind == GAP:
             return self._row(made)
@@ -295,11 +294,13 @@ def _extends(value: Any, old: Any) -> bool:
 
 
 _SPELT: Final = {
-    **{ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028"},
-    **{code: f"\\\\u{code:04x}" for code in TURNING},
+    **{sign: f"\\u{ord(sign):04x}" for sign in "<>&\u2028"},
+    **{chr(code): f"\\\\u{code:04x}" for code in TURNING},
 }
 """Signs that could end a script element or its line, with their JSON escapes. Signs that turn the
 reading direction are shown as escapes."""
+
+_TO_SPELL: Final = re.compile(f"[{''.join(map(re.escape, _SPELT))}]")
 
 
 def as_page(
@@ -327,7 +328,7 @@ def as_page(
         "trusted-types 'none'",
         title=html.escape(f"{journal.thread_id}, recorded"),
         style=style,
-        data=data.translate(_SPELT),
+        data=_TO_SPELL.sub(lambda found: _SPELT[found[0]], data),
         script=script,
     )
 

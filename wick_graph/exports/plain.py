@@ -63,7 +63,8 @@ class Hider:
     def value(self, value: Any) -> Any:
         """Return a value without its secrets; one without any stays the same object."""
         made = self._mask.value(value)
-        if made is not value or hides(repr(made)):
+        shown = vars(made) if isinstance(made, BaseMessage) else made  # pydantic's text is slow
+        if made is not value or hides(shown if type(shown) is str else repr(shown)):
             self.hidden += 1
         return made
 

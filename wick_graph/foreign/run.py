@@ -9,7 +9,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
-from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk
 from langchain_core.tools import BaseTool
 from langgraph.channels import DeltaChannel
@@ -88,6 +88,8 @@ class TaskVisit:
     listener: NodeListener
     place: Place
     task: Any
+    ns: str
+    """The namespace of its checkpoints; no other visit has it."""
     tries: int = 0
 
 
@@ -119,8 +121,8 @@ class ForeignRun(seams.Heard):
         self.left = False
         """Whether a debugger left it, to be continued."""
         self._asked: set[str] = set()
-        self._by_callbacks: dict[Any, TaskVisit] = {}
-        """Visits by namespace and by callback, if no seam tells of tasks."""
+        self._visits: dict[Any, TaskVisit] = {}
+        """Visits that go on, by namespace; also by callback, if no seam tells of tasks."""
 
     def _begun(self) -> tuple[str | None, Begun]:
         return self.base, Begun(
@@ -243,7 +245,8 @@ class ForeignRun(seams.Heard):
             superstep=step if isinstance(step, int) else 0,
             within="" if outer is None else outer.place.task,
         )
-        visit = TaskVisit(NodeListener(self.listener, place), place, task)
+        visit = TaskVisit(NodeListener(self.listener, place), place, task, ns)
+        self._visits[ns] = visit
         visit.listener.record(Moment("node", "enter", place.node, {"input": task.input}))
         return visit
 
@@ -252,6 +255,7 @@ class ForeignRun(seams.Heard):
         """Record that it is left: its writes, and where it leads; or its error."""
         if visit is None:
             return
+        self._visits.pop(visit.ns, None)
         if error is None:
             self._left(visit)
             return
@@ -330,11 +334,14 @@ class ForeignRun(seams.Heard):
     # --- LangChain's callbacks: models and tools -------------------------------------------------
 
     def _visit(self, metadata: Any) -> TaskVisit | None:
-        """Return the visit of the running node, unless another run is heard here."""
-        found: TaskVisit | None = seams.VISIT.get()
-        if found is None and self._by_callbacks:
-            found = self._by_callbacks.get((metadata or {}).get("langgraph_checkpoint_ns"))
-        return found if seams.HEARD.get() is self else None
+        """Return the visit of the running node, unless another run is heard here.
+
+        A thread that a node starts has no context; what it calls has the node's config.
+        """
+        heard, found = seams.HEARD.get(), seams.VISIT.get()
+        if found is None:
+            found = self._visits.get((metadata or {}).get("langgraph_checkpoint_ns"))
+        return found if heard in (self, None) else None
 
     @_safely
     def on_chain_start(
@@ -349,20 +356,24 @@ class ForeignRun(seams.Heard):
         config = {"metadata": known, langgraph_config.CONFIGURABLE: at}
         path = (langgraph_config.PULL,)
         task = SimpleNamespace(config=config, id=ns, name=node, input=inputs, path=path, writes=[])
-        self._by_callbacks[ns] = self._by_callbacks[run_id] = self._entered(task)
+        self._visits[run_id] = self._entered(task)
 
     @_safely
     def on_chain_end(self, outputs: Any, *, run_id: Any, **_: Any) -> None:
         """Record that such a node is left, and what it returned."""
-        if (visit := self._by_callbacks.pop(run_id, None)) is not None:
+        if (visit := self._visits.pop(run_id, None)) is not None:
             visit.task.writes = list(outputs.items()) if isinstance(outputs, dict) else []
             self._left(visit)
 
     @_safely
     def on_chain_error(self, error: BaseException, *, run_id: Any, **_: Any) -> None:
         """Record that such a node failed."""
-        if (visit := self._by_callbacks.pop(run_id, None)) is not None:
+        if (visit := self._visits.pop(run_id, None)) is not None:
             visit.listener.record(Moment("node", "error", visit.place.node, {"error": error}))
+
+    def on_llm_start(self, serialized: Any, prompts: list[str], **kwargs: Any) -> None:
+        """Record what a model of texts is asked, which is no chat."""
+        self.on_chat_model_start(serialized, [[HumanMessage(prompts[0])]], **kwargs)
 
     @_safely
     def on_chat_model_start(

@@ -13,7 +13,7 @@ from wick_graph.engine.agent import Agent
 from wick_graph.gateway.memory import who_of
 from wick_graph.hooks.from_config import check_context
 from wick_graph.loading import Agents
-from wick_graph.service.tenants import config_for
+from wick_graph.service.folders import config_for
 from wick_graph.store.mailbox import hashed
 
 _MOST_VIEWS: Final = 64

@@ -13,7 +13,7 @@ from wick_graph import langgraph_config
 from wick_graph.config import AgentsFile
 from wick_graph.config.gateway import Busy
 from wick_graph.engine.agent import Agent
-from wick_graph.engine.result import Result
+from wick_graph.engine.result import Result, spent_tokens
 from wick_graph.errors import ConfigError, NothingWaitsError, StorageError, WickError
 from wick_graph.gateway.agents import OriginAgents, context_of
 from wick_graph.gateway.channels.files import NOT_READ, client_of, is_voice, transcribe
@@ -41,7 +41,14 @@ from wick_graph.gateway.questions import (
     text_of,
 )
 from wick_graph.gateway.schedule import is_silent
-from wick_graph.gateway.turns import failure, human_of, origin_of, should_wake, target_of
+from wick_graph.gateway.turns import (
+    failure,
+    human_of,
+    origin_of,
+    should_wake,
+    target_of,
+    was_read,
+)
 from wick_graph.hooks.roles import SENDER, lowest
 from wick_graph.service.options import log
 from wick_graph.store.mailbox import Row, hashed
@@ -233,6 +240,7 @@ class Conversations:
             raise  # the store may be back at the next try
         except Exception as error:
             log.warning("a turn of %s failed: %s", turn.last.key, error, exc_info=True)
+            await self._count(turn, None)
             await self._settle(turn, failure(error, turn.origin))
             return
         finally:
@@ -240,13 +248,26 @@ class Conversations:
             self._turns.pop(chat, None)
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{home}")
-        planned = turn.kind == "cron" and "origin" in turn.last.metadata
-        if result is not None and self._gate.counts and (planned or not turn.kind):
-            tokens = result.usage.total_tokens
-            await self._mailbox.run(self._gate.note_turn, turn.messages, tokens, self._clock())
+        await self._count(turn, result)
         await self._settle(turn, text, result)
         if result is not None and not turn.kind:
             self._compact_beside(agent, thread, result)
+
+    async def _count(self, turn: _Turn, result: Result | None) -> None:
+        """Count what a turn costs its senders: also a failed one, and what a decision allowed.
+
+        A task that was started in a chat costs its sender tokens, and so do the turns that its end
+        starts.
+        """
+        about, asked = turn.last.metadata, turn.kind in ("", "cron")
+        if not self._gate.counts or (turn.kind and "origin" not in about):
+            return  # the owner's own jobs and heartbeats are not limited
+        tokens = 0 if result is None else spent_tokens(result)
+        if "tokens" in about and turn.agent is not None:
+            known = (await _state(turn.agent, turn.thread)).values.get("messages") or ()
+            tokens += 0 if was_read(turn.last, known) else int(about["tokens"])
+        count, now = self._gate.note_turn, self._clock()
+        await self._mailbox.run(count, turn.messages, tokens, now, turns=int(asked))
 
     async def _run(self, turn: _Turn, agent: Agent, thread: str) -> Result | None:
         """Run a turn, or let a thread go on with an answer; repeated, it is the same turn."""
@@ -453,7 +474,8 @@ class Conversations:
         terms, window = self._config.compaction, agent.spec.model.context_window
         if terms is None:
             return
-        full = result.usage.input_tokens * 100 > window * terms.percent
+        read = result.usage.input_tokens or spent_tokens(result)
+        full = read * 100 > window * terms.percent
         if len(result.messages) > terms.messages or full:
             task = asyncio.create_task(self._compact(agent, thread))
             self._compacting.add(task)

@@ -310,7 +310,9 @@ class Gate:
         """Return whether the sender may get a polite refusal, one in a minute."""
         return self._count(("told", message.channel, message.sender_id), now) == 1
 
-    def note_turn(self, messages: Sequence[InboundMessage], tokens: int, now: float) -> None:
+    def note_turn(
+        self, messages: Sequence[InboundMessage], tokens: int, now: float, turns: int = 1
+    ) -> None:
         """Count a turn for each of its senders, the tokens in equal parts; forget earlier days."""
         keys = {_spent_key(one) for one in messages}
 
@@ -318,7 +320,7 @@ class Gate:
             used = self._used_today(known, now)
             return {
                 **used,
-                "turns": used["turns"] + 1,
+                "turns": used["turns"] + turns,
                 "tokens": used["tokens"] - -tokens // len(keys),
             }
 

@@ -188,6 +188,7 @@ def announcement(end: TaskEnd) -> InboundMessage:
         status=end.status,
         thread=home.thread_id,
         depth=len(home.path),
+        tokens=end.tokens,
         origin=dict(task.origin),
     )
 
@@ -196,6 +197,12 @@ def for_model(message: InboundMessage) -> str:
     """Return an announcement as the model reads it: the result is data."""
     said, _, result = message.content.partition(_RESULT)
     return f"{said}{as_data('result', result)}"
+
+
+def was_read(message: InboundMessage, messages: Sequence[BaseMessage]) -> bool:
+    """Return whether a conversation has read a task's result by a tool, which counts its cost."""
+    task = response_id(str(message.metadata.get("task")))
+    return bool(messages) and position(messages, task) is not None
 
 
 def should_wake(
@@ -213,8 +220,11 @@ def should_wake(
     woken = [str(one) for one in (fact or {}).get("rows", ())]
     about, row = message.metadata, message.native_id
     if row not in woken:
-        known = messages and position(messages, response_id(str(about.get("task")))) is not None
-        idle = known or about.get("status") == "cancelled" or about.get("depth", 1) > 1
+        idle = (
+            was_read(message, messages)
+            or about.get("status") == "cancelled"
+            or about.get("depth", 1) > 1
+        )
         if idle or len(woken) >= MAX_WAKES:
             return False, {"rows": woken}
         woken.append(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +26,9 @@ Check = Callable[[str], str | Awaitable[str | None] | None]
 
 PURPOSE: Final = "guardrail"
 """The purpose of the model calls that judge."""
+
+_PASSES: Final = re.compile(r"\W*pass(?:es|ed)?\b", re.IGNORECASE)
+"""How a judge's answer begins if it lets a text pass; "passing this on would …" does not."""
 
 TRANSFER: Final = "transfer_to_"
 """How the names of tools begin that hand a conversation over."""
@@ -83,7 +87,7 @@ class _Guardrail(BaseHook):
             model=self._model or request.model,
         )
         said: AIMessage = await next(asked)
-        return None if said.text.strip().lower().startswith("pass") else f"it breaks: {rule}"
+        return None if _PASSES.match(said.text) else f"it breaks: {rule}"
 
 
 class InputGuardrail(_Guardrail):

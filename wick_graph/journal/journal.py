@@ -261,14 +261,14 @@ def text_of(journal: Journal, entry: Entry) -> str:
     return text_from(entry, journal.details(entry))
 
 
-def text_from(entry: Entry, detail: Detail) -> str:
-    """Return a moment with these details as words."""
+def text_from(entry: Entry, detail: Detail, *, timed: bool = True) -> str:
+    """Return a moment with these details as words; with how long it took, if `timed`."""
     make = _TEXTS.get(entry.what)
     text = make(entry, detail) if make is not None else f"{entry.what} {entry.name}".strip()
     if entry.phase == "lost":
         text = f"{entry.kind} lost: its process died"
     parts = [text]
-    if entry.duration_us is not None:
+    if timed and entry.duration_us is not None:
         parts.append(took(entry.duration_us))
     if (change := detail.get("change")) is not None:
         changed = ", ".join(key for key in change if key != "by")

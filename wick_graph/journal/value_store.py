@@ -38,6 +38,11 @@ _HASH_BYTES: Final = 4
 
 _DEEPEST: Final = 60
 
+_SHORT: Final = 64
+"""Characters of a text that is remembered."""
+
+_MOST_SHORT: Final = 4_096
+
 _SECRET_NAME: Final = re.compile(
     r"(?i)(?:.*[_-])?(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|token|authorization|credentials?)"
@@ -106,6 +111,8 @@ class Mask:
         self._key = key
         self.regex: Final = _compiled(frozenset(secrets), tuple(patterns))
         self._own: Final = _own_regex(frozenset(secrets), tuple(patterns))
+        self._short: dict[str, str] = {}
+        """Short texts, which come again and again, without their secrets."""
         self._unseen = set(secrets)
         self.seen: list[Mark] = []
         """The known secrets that are in the state unhidden."""
@@ -145,7 +152,22 @@ class Mask:
         return own is None or own.search(data.decode("utf-8", "replace")) is None
 
     def text(self, text: str) -> str:
-        """Return a text without its secrets."""
+        """Return a text without its secrets; one without any is the same object."""
+        if len(text) > _SHORT:
+            return self._masked(text)
+        made = self._short.get(text)
+        if made is None:
+            if len(self._short) >= _MOST_SHORT:
+                self._short.clear()
+            made = self._short[text] = self._masked(text)
+        return text if made == text else made
+
+    def _masked(self, text: str) -> str:
+        lowered = text.encode("utf-8", "surrogatepass").lower()
+        if not any(map(lowered.__contains__, _HINTS)):
+            own = self._own
+            if own is None or own.search(text) is None:
+                return text
         return self.regex.sub(lambda found: self._hidden(found[0]), text)
 
     def value(self, value: Any, depth: int = 0) -> Any:

@@ -72,7 +72,11 @@ _OFFICIAL: Final = {
 }
 """By LangChain's type name: the field with a model's address, and the provider's own host."""
 
-_FENCED: Final = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
+_FENCED: Final = (
+    re.compile(r"```(?:json)?(.*)```", re.DOTALL),
+    re.compile(r"```(?:json)?(.*?)```", re.DOTALL),
+)
+"""Blocks of code: up to the last mark, as the JSON may hold blocks itself, and up to the next."""
 
 
 class OutputStrategy(Generic[OutputT]):
@@ -543,11 +547,14 @@ def json_in(text: str) -> Any:
     Raises:
         InvalidOutput: There is none.
     """
-    fenced = _FENCED.search(text)
-    try:
-        return from_json(fenced[1] if fenced else text.strip(), allow_inf_nan=False)
-    except ValueError as error:
-        raise InvalidOutput(f"the text is not JSON: {error}") from None
+    blocks = (found[1] for one in _FENCED if (found := one.search(text)) is not None)
+    why = ""
+    for one in (text, *blocks):
+        try:
+            return from_json(one.strip(), allow_inf_nan=False)
+        except ValueError as error:
+            why = str(error)
+    raise InvalidOutput(f"the text is not JSON: {why}")
 
 
 # --- The default way

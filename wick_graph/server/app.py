@@ -24,8 +24,9 @@ from wick_graph.config.fields import UNION_TAGS
 from wick_graph.debug import DebugSession, protocol
 from wick_graph.errors import WickError
 from wick_graph.server import schemas
-from wick_graph.server.guard import Guard, Traced, needed_by
-from wick_graph.server.protocols import ag_ui, openai
+from wick_graph.server.guard import OPEN, Guard, Traced, needed_by
+from wick_graph.server.limits import Budgets
+from wick_graph.server.protocols import a2a, ag_ui, ai_sdk, openai
 from wick_graph.server.protocols.langgraph import protocol as langgraph_protocol
 from wick_graph.server.protocols.langgraph import runs as langgraph_runs
 from wick_graph.server.protocols.langgraph import threads as langgraph_threads
@@ -50,6 +51,8 @@ ROUTES: Final = (
     threads.router,
     openai.router,
     ag_ui.router,
+    ai_sdk.router,
+    a2a.router,
     langgraph_runs.router,
     langgraph_threads.router,
     langgraph_protocol.router,
@@ -80,7 +83,7 @@ _CORS: Final[dict[str, Any]] = {
     "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
     "allow_headers": [
         *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "X-Thread-Id"),
-        "X-Api-Key",
+        *("X-Api-Key", "A2A-Version"),
     ],
     "expose_headers": [
         "Content-Location",
@@ -124,7 +127,10 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(WickError, _problem)
-    app.add_middleware(Guard, service=service, needs=needed_by(_routes()), sign_ins=sign_ins)
+    budgets = Budgets()
+    service.jobs.append(lambda: budgets.share(service.local.saver))
+    checks: Any = {"needs": needed_by(_routes()), "sign_ins": sign_ins, "budgets": budgets}
+    app.add_middleware(Guard, service=service, **checks)
     if service.tracer is not None:
         app.add_middleware(Traced, tracer=service.tracer)
     if service.options.allowed_origins:  # browsers send a preflight request without a token
@@ -166,7 +172,8 @@ def _describe(app: FastAPI, service: Service) -> None:
             parts = schema.setdefault("components", {})
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             schema["security"] = [{"token": []}]
-            schema["paths"]["/health"]["get"]["security"] = []
+            for path in OPEN:
+                schema["paths"][path]["get"]["security"] = []
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 import secrets
-import time
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import urlsplit
@@ -21,10 +18,10 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.types import Scope as AsgiScope
 
-from wick_graph.config import LimitsConfig
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import new_thread_id
 from wick_graph.messages.content import json_parts
+from wick_graph.server.limits import CLOSE, Budgets
 from wick_graph.server.sign_in import LINK, SignIns
 from wick_graph.service.options import (
     LOCAL,
@@ -125,127 +122,10 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-# --- Limits per caller and tenant: request rate, bytes, concurrent requests.
-
-
-_LIMITERS: Final = 10_000
-
-CLOSE: Final = {"Connection": "close"}
-
-
-class RateLimiter:
-    """Limit what a caller uses per minute: a bucket that refills over time.
-
-    The last use may overdraw it, so that a body larger than the bucket passes once the bucket is
-    full.
-    """
-
-    __slots__ = ("_left", "_rate", "_seen", "_size")
-
-    def __init__(self, per_minute: float, now: float) -> None:
-        self._size = self._left = max(1.0, per_minute / 6)
-        self._rate, self._seen = per_minute / 60, now
-
-    def take(self, now: float, amount: float = 1.0) -> float:
-        """Take an amount; return 0, or the seconds until there is enough."""
-        self._left = min(self._size, self._left + (now - self._seen) * self._rate)
-        self._seen = now
-        least = min(amount, self._size)
-        if self._left < least:
-            return (least - self._left) / self._rate
-        self._left -= amount
-        return 0.0
-
-    def give(self, amount: float) -> None:
-        """Put back an unused amount."""
-        self._left = min(self._size, self._left + amount)
-
-
-class RateLimiters:
-    """The rate limiters of all callers, for one kind of use."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._found: OrderedDict[tuple[str, float], RateLimiter] = OrderedDict()
-
-    def take(self, who: str, per_minute: float, amount: float = 1.0) -> RateLimiter:
-        """Take an amount for a caller or tenant.
-
-        Raises:
-            Problem: 429, with the seconds to wait.
-        """
-        now = time.monotonic()
-        limiter = self._found.setdefault((who, per_minute), RateLimiter(per_minute, now))
-        self._found.move_to_end((who, per_minute))
-        while len(self._found) > _LIMITERS:
-            self._found.popitem(last=False)
-        if wait := limiter.take(now, amount):
-            raise _too_much(self._what, wait)
-        return limiter
-
-
-class Budgets:
-    """What callers and tenants have used of their limits."""
-
-    def __init__(self) -> None:
-        self._callers = RateLimiters("requests")
-        self._requests = RateLimiters("requests of this tenant")
-        self._bytes = RateLimiters("bytes of this tenant")
-        self._now: Counter[str] = Counter()
-
-    def admit(self, caller: str, per_minute: int, tenant: str, limits: LimitsConfig) -> None:
-        """Count a request for a caller (a token, or an address) and for its tenant.
-
-        Raises:
-            Problem: 429: one of them has sent too many requests.
-        """
-        self._callers.take(caller, per_minute)
-        self._requests.take(tenant, limits.requests_per_minute)
-
-    @contextlib.contextmanager
-    def answering(self, tenant: str, limits: LimitsConfig) -> Iterator[None]:
-        """Count a request while it is being answered.
-
-        Raises:
-            Problem: 429: too many requests are.
-        """
-        if self._now[tenant] >= limits.requests_at_once:
-            raise _too_much("requests of this tenant at once", 1)
-        self._now[tenant] += 1
-        try:
-            yield
-        finally:
-            self._now[tenant] -= 1
-            if not self._now[tenant]:
-                del self._now[tenant]
-
-    @contextlib.contextmanager
-    def reading(self, tenant: str, limits: LimitsConfig, size: int) -> Iterator[list[bytes]]:
-        """Count the bytes of a body: the declared size first, after reading the real one.
-
-        Yields:
-            A list for the body's pieces.
-
-        Raises:
-            Problem: 429: the tenant has sent too many.
-        """
-        limiter = self._bytes.take(tenant, limits.bytes_per_minute, size)
-        pieces: list[bytes] = []
-        try:
-            yield pieces
-        finally:
-            limiter.give(max(0, size - sum(map(len, pieces))))
-
-
-def _too_much(what: str, wait: float) -> Problem:
-    headers = {"Retry-After": str(int(wait) + 1), **CLOSE}
-    return Problem(429, f"too many {what}; wait as long as Retry-After says", headers=headers)
-
-
 # --- The guard before every route: token, host, origin, limits.
 
 
-OPEN: Final = frozenset({"/health"})
+OPEN: Final = frozenset({"/health", "/livez", "/readyz"})
 """Paths that need no token; the page's files need none either."""
 
 PAGE: Final = "/ui"
@@ -313,11 +193,13 @@ Needs = Callable[[Scope], tuple[TokenScope, ...] | None]
 class Guard:
     """ASGI middleware that checks every request."""
 
-    def __init__(self, app: ASGIApp, service: Service, needs: Needs, sign_ins: SignIns) -> None:
+    def __init__(
+        self, app: ASGIApp, service: Service, needs: Needs, sign_ins: SignIns, budgets: Budgets
+    ) -> None:
         self._app, self._service, self._needs = app, service, needs
         self._sign_ins = sign_ins
         self._options: ServerOptions = service.options
-        self._budgets = Budgets()
+        self._budgets = budgets
         self._turn = asyncio.Lock()
         """Held while one large body is checked; other requests are answered between two of them."""
         own = (self._options.host, *self._options.allowed_hosts)
@@ -647,7 +529,10 @@ class RequestContext:
         Raises:
             Problem: There is no such agent, or it cannot be built.
         """
-        return await self.tenant.agents.ready(agent_id or self.tenant.agents.default_id)
+        named = agent_id or self.tenant.agents.default_id
+        if named not in self.tenant.agents:  # it may have been added at another server just now
+            await self.tenant.refresh(now=True)
+        return await self.tenant.agents.ready(named)
 
     async def with_context(
         self, agent: Agent, request: RunRequest, thread_id: str | None
@@ -675,9 +560,16 @@ class RequestContext:
         return replace(request, context=made)
 
     async def begin(
-        self, request: RunRequest, thread_id: str | None, key: str | None = None
+        self,
+        request: RunRequest,
+        thread_id: str | None,
+        key: str | None = None,
+        *,
+        waits: bool = False,
     ) -> DetachedRun | StreamRow:
         """Start a run for the caller, in a new thread unless the caller names one.
+
+        With `waits`, it waits for earlier runs of the thread.
 
         Raises:
             Problem: The server accepts no more runs.
@@ -687,7 +579,7 @@ class RequestContext:
         agent, where = await self.agent(request.agent_id), thread_id or new_thread_id()
         request = await self.with_context(agent, request, thread_id)
         named = thread_id is not None
-        run = await self.tenant.runs.start(agent, request, where, key, named=named)
+        run = await self.tenant.runs.start(agent, request, where, key, named=named, waits=waits)
         if isinstance(run, DetachedRun):
             await wait_for_start(run)
         return run

@@ -226,6 +226,8 @@ class RunForm(Form):
     """The JSON schema of an object to give in place of a text; by default what the agent gives."""
     on_disconnect: Literal["continue", "cancel"] | None = None
     """What to do with the run when the client of its stream disconnects."""
+    on_busy: Literal["reject", "queue"] = "reject"
+    """What to do if another run goes on in the thread; to queue behind it needs workers."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -510,7 +512,7 @@ class StreamAnswer(Answer):
     agent_id: str
     """Its agent."""
     status: str
-    """`running`, or why it stopped."""
+    """`queued`, `running`, `quarantined`, or why it stopped."""
     started: float
     """Seconds since 1970."""
     ended: float | None

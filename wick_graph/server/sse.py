@@ -95,6 +95,13 @@ class EventStream(Response):
         return True
 
 
+class JsonStream(EventStream):
+    """Send one JSON value that may take long: its head is sent at once, then blanks."""
+
+    media_type = "application/json"
+    ping_piece = b"\n"
+
+
 class _Wire:
     """Sends the pieces that are available together, and pings while it waits after a None."""
 

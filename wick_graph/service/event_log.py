@@ -10,14 +10,16 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from typing import Any, ClassVar, Final
+from weakref import WeakKeyDictionary
 
 from wick_graph.errors import ThreadBusyError
 from wick_graph.events import CANCELLED
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.store.queued import BEHIND
+from wick_graph.store.server_rows import StreamRow
 
 TERMINAL: Final = frozenset({"done", "error"})
 """The event that ends a run; each run has exactly one."""
@@ -36,8 +38,14 @@ _PAGES_A_SECOND: Final = 500
 _LONGEST: Final = 0.5
 """Most seconds that a piece of text waits for others."""
 
-_POLL: Final = 0.25
-"""Seconds between two polls of a run in another process."""
+_POLL: Final = 0.125
+"""Half of the seconds until a silent run of another process is polled for the first time."""
+
+_SLOWEST: Final = 2.0
+"""Most seconds between two polls without notices."""
+
+_NOTIFIED: Final = 15.0
+"""Seconds between two polls with notices; one may be lost."""
 
 Wire = Mapping[str, Any]
 
@@ -127,7 +135,8 @@ class EventLog:
         streams, last = self.saver.streams, self._next - 1
         ends = new[-1]["event"] in TERMINAL
         status = new[-1]["data"]["stopped_because"] if ends else None
-        await streams.run(streams.append, self.row, last, new, status)
+        thread = self.row.thread_id
+        await streams.run_and_tell(thread, streams.append, self.row, last, new, status)
         self._tail.extend(enumerate(new, first))
         self.ended = ends
         self._announce()
@@ -150,13 +159,129 @@ class EventLog:
         return isinstance(self.broken, ThreadBusyError)
 
     @property
-    def stopped(self) -> bool:
-        """Whether the writer has stopped and no other server has ended the run."""
-        return self.broken is not None and not self.overtaken
+    def over(self) -> bool:
+        """Whether no more is written: the run has ended, or the writer has stopped."""
+        return self.ended or self.broken is not None
 
     def news(self) -> asyncio.Event:
         """Return an event that is set at the next write."""
         return self._news
+
+
+class FollowedRun:
+    """The events of a run of another process, read once for all that follow it here.
+
+    A notice says that there may be new ones. Without notices the run is polled, ever slower while
+    nothing happens.
+    """
+
+    def __init__(self, saver: SqlSaver, row: StreamRow, after: int) -> None:
+        self._saver, self._row, self._last = saver, row, after
+        self._tail: deque[tuple[int, Wire]] = deque(maxlen=_TAIL)
+        self._news = asyncio.Event()
+        self.readers = 0
+        self.over = False
+        """The run has ended and its events have been read, or they cannot be."""
+        self.failure: Exception | None = None
+        """Why it cannot be read any more."""
+        self._task = asyncio.create_task(self._work(), name=f"follow run {row.run_id}")
+
+    async def _work(self) -> None:
+        streams, notices = self._saver.streams, self._saver.notices
+        try:
+            with changes(self._saver, self._row.thread_id) as changed:
+                pause = _POLL
+                while not self.over:
+                    changed.clear()
+                    found, goes_on = await streams.run(streams.look, self._row, self._last)
+                    self._tail.extend(found)
+                    self._last = self._tail[-1][0] if found else self._last
+                    self.over = not found and not goes_on
+                    if found or self.over:
+                        pause = _POLL
+                        self._announce()
+                    elif goes_on:
+                        pause = _NOTIFIED if notices.works else min(2 * pause, _SLOWEST)
+                        await set_within(changed, pause)
+        except Exception as error:  # each reader gets it
+            self.failure, self.over = error, True
+            self._announce()
+
+    def _announce(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def since(self, after: int) -> list[tuple[int, Wire]] | None:
+        """Return the events after a number; None if they are not in memory.
+
+        Raises:
+            WickError: They cannot be read.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if after >= BEHIND > self._last:
+            return None  # the run has begun meanwhile
+        if after >= self._last:
+            return []
+        if not self._tail or self._tail[0][0] > after + 1:
+            return None
+        return [entry for entry in self._tail if entry[0] > after]
+
+    def news(self) -> asyncio.Event:
+        """Return an event that is set when there are more, or the run is over."""
+        return self._news
+
+    def stop(self) -> None:
+        """End the reading."""
+        self._task.cancel()
+
+
+_Followed = dict[tuple[int, str], FollowedRun]
+
+_followed: Final[WeakKeyDictionary[SqlSaver, _Followed]] = WeakKeyDictionary()
+"""By store, loop and run: the runs of other processes that have readers here."""
+
+
+@contextmanager
+def following(saver: SqlSaver, row: StreamRow, after: int) -> Iterator[FollowedRun]:
+    """Follow a run of another process together with its other readers here."""
+    runs = _followed.setdefault(saver, {})
+    key = id(asyncio.get_running_loop()), row.run_id
+    if key not in runs or runs[key].failure is not None:
+        runs[key] = FollowedRun(saver, row, after)
+    run = runs[key]
+    run.readers += 1
+    try:
+        yield run
+    finally:
+        run.readers -= 1
+        if not run.readers:
+            run.stop()
+            if runs.get(key) is run:
+                del runs[key]
+
+
+@contextmanager
+def changes(saver: SqlSaver, thread_id: str) -> Iterator[asyncio.Event]:
+    """Give an event that is set when a thread's runs, or their events, may have changed."""
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def told() -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(event.set)
+
+    with saver.notices.listening(saver.streams.topic(thread_id), told):
+        yield event
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, for some seconds at most."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+Page = list[tuple[int, Wire]]
 
 
 async def events_after(
@@ -164,50 +289,57 @@ async def events_after(
 ) -> AsyncIterator[tuple[int, Wire] | None]:
     """Yield a run's events after a number up to the last one; None is a pause.
 
-    Follows a run of this process live, and polls one of another process. If the last event of an
-    ended run is no longer kept, it is rebuilt from the run's row.
+    Follows a run of this process live, and one of another process by notices and rows. If the last
+    event of an ended run is no longer kept, it is rebuilt from the run's row.
     """
-    streams, over = saver.streams, False
-    while True:
-        if event_log is not None and event_log.overtaken:
-            event_log = None
-        over = over or (event_log is not None and event_log.ended)
-        news = event_log.news() if event_log is not None else None
-        stopped = event_log is not None and event_log.stopped
-        found = event_log.since(after) if event_log is not None else None
-        if found is None:
-            found = await streams.run(streams.read, row.thread_id, after, row)
-        for number, event in found:
-            after = number
-            yield number, event
-            if event["event"] in TERMINAL:
+    async with aclosing(_pages(saver, row, after, event_log)) as pages:
+        async for page in pages:
+            for entry in page:
+                yield entry
+            if not page:
+                yield None
+            elif page[-1][1]["event"] in TERMINAL:
                 return
-        if found:
-            continue
-        if over and (end := await _end(saver, row, after)) is not None:
-            yield end
-        if over or stopped:
-            return
-        yield None
-        if news is not None:
-            await news.wait()
-        else:  # it may end between two polls
-            over = await _has_ended(saver, row)
-            await asyncio.sleep(0 if over else _POLL)
+            else:
+                after = page[-1][0]
+    if (end := await _end(saver, row, after)) is not None:
+        yield end
 
 
-async def _has_ended(saver: SqlSaver, row: StreamRow) -> bool:
-    now = await saver.streams.run(saver.streams.get, row.thread_id, row.run_id)
-    return now is None or now.status != RUNNING
+async def _pages(
+    saver: SqlSaver, row: StreamRow, after: int, source: EventLog | FollowedRun | None
+) -> AsyncGenerator[Page]:
+    """Yield a run's events after a number in pages; an empty one is a pause."""
+    with ExitStack() as stack:
+        while True:
+            if isinstance(source, EventLog) and source.overtaken:
+                source = None
+            news, over, page = None, False, None
+            if source is not None:
+                news, over, page = source.news(), source.over, source.since(after)
+            if page is None:
+                page, goes_on = await saver.streams.run(saver.streams.look, row, after)
+                over = over or not goes_on
+            if page:
+                yield page
+                after = page[-1][0]
+                continue
+            if over:
+                return
+            yield page or []
+            if news is not None:
+                await news.wait()
+            else:
+                source = stack.enter_context(following(saver, row, after))
 
 
 async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] | None:
     """Rebuild the last event of a run if its events are no longer kept; None if it was seen."""
     streams = saver.streams
     now = await streams.run(streams.get, row.thread_id, row.run_id)
-    if now is None or now.status == RUNNING:
+    if now is None or now.goes_on:
         return None
-    number, failed = await streams.run(streams.last, row), now.status in ("cancelled", "failed")
+    number, failed = await streams.run(streams.last, now), now.status in ("cancelled", "failed")
     data: dict[str, Any] = {"stopped_because": now.status}
     if failed:
         gone = f"the run has ended: {now.status}; its events are no longer kept"
@@ -217,7 +349,7 @@ async def _end(saver: SqlSaver, row: StreamRow, after: int) -> tuple[int, Wire] 
         data |= {"stop_reason": now.status, "total_duration_ms": round(spent)}
         data |= {"trace_id": row.run_id, "thread_id": row.thread_id}
     event = row.tell("error" if failed else "done", data)
-    return (number, event) if number > after else None
+    return (number, event) if number > after or after >= BEHIND else None
 
 
 def _joins(last: Wire, event: Wire) -> bool:

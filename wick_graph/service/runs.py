@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import math
 import time
 import uuid
-from collections import Counter
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
-    Iterator,
     Mapping,
-    Sequence,
 )
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from langchain_core.messages import HumanMessage
 
@@ -35,113 +32,18 @@ from wick_graph.errors import (
     WickError,
 )
 from wick_graph.events import CANCELLED, Done, Event, Failed
-from wick_graph.service.event_log import EventLog, Wire
-from wick_graph.service.options import LOCAL, Limits, Problem, log, public_message
+from wick_graph.service.event_log import EventLog, Wire, changes, set_within
+from wick_graph.service.metrics import Metrics
+from wick_graph.service.options import Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
-from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.store.notices import topic
+from wick_graph.store.server_rows import QUEUED, StreamRow
 from wick_graph.tools.arguments import check_foreign
+from wick_graph.tools.frontend import frontend_tool
+from wick_graph.tracing.otel import carried, current_traceparent
 
 if TYPE_CHECKING:
-    from wick_graph.service.service import Service
-
-
-# --- Metrics of the server, in Prometheus' text format.
-
-
-MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Upper bounds of the run durations, in seconds."""
-
-
-class Histogram:
-    """A histogram of durations.
-
-    Args:
-        name: The metric's name; it ends in `_seconds`.
-        bounds: Upper bounds of the buckets, in seconds.
-    """
-
-    def __init__(self, name: str, bounds: Sequence[float]) -> None:
-        self._name, self._bounds = name, bounds
-        self._counts: Counter[float] = Counter()
-        self._total = 0.0
-
-    def note(self, seconds: float) -> None:
-        """Count a duration."""
-        self._total += seconds
-        self._counts[next((bound for bound in self._bounds if seconds <= bound), math.inf)] += 1
-
-    def lines(self) -> Iterator[str]:
-        """Yield the metric lines."""
-        yield f"# TYPE {self._name} histogram"
-        below = 0
-        for bound in self._bounds:
-            below += self._counts[bound]
-            yield f'{self._name}_bucket{{le="{bound}"}} {below}'
-        count = self._counts.total()
-        yield f'{self._name}_bucket{{le="+Inf"}} {count}'
-        yield f"{self._name}_sum {self._total:.6f}"
-        yield f"{self._name}_count {count}"
-
-
-class Metrics:
-    """What has happened since the server started.
-
-    Args:
-        whole: The metrics of the whole server, which count everything too.
-    """
-
-    def __init__(self, whole: Metrics | None = None) -> None:
-        self._whole = whole
-        self.requests: Counter[tuple[str, int]] = Counter()
-        """By method and status."""
-        self.runs: Counter[str] = Counter()
-        """By why they stopped."""
-        self.events = 0
-        """Events sent to readers."""
-        self._took = Histogram("wick_run_seconds", BUCKETS)
-
-    def answered(self, method: str, status: int) -> None:
-        """Count a request."""
-        self.requests[method, status] += 1
-        if self._whole is not None:
-            self._whole.answered(method, status)
-
-    def sent(self) -> None:
-        """Count an event sent to a reader."""
-        self.events += 1
-        if self._whole is not None:
-            self._whole.sent()
-
-    def ran(self, status: str, seconds: float) -> None:
-        """Count an ended run."""
-        if self._whole is not None:
-            self._whole.ran(status, seconds)
-        self.runs[status] += 1
-        self._took.note(seconds)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the metric lines."""
-        yield "# TYPE wick_requests_total counter"
-        for (method, status), count in sorted(self.requests.items()):
-            yield f'wick_requests_total{{method="{method}",status="{status}"}} {count}'
-        yield "# TYPE wick_runs_total counter"
-        for why, count in sorted(self.runs.items()):
-            yield f'wick_runs_total{{stopped_because="{why}"}} {count}'
-        yield "# TYPE wick_events_sent_total counter"
-        yield f"wick_events_sent_total {self.events}"
-        yield from self._took.lines()
-
-
-def metrics_text(service: Service, tenant: str) -> str:
-    """Return a tenant's metrics; for the tenant `local`, those of the whole server."""
-    metrics, mine = service.metrics_of(tenant), None if tenant == LOCAL else tenant
-    now = ["# TYPE wick_runs_live gauge", f"wick_runs_live {service.live_runs(mine)}"]
-    if mine is None:
-        now += ["# TYPE wick_tenants_open gauge", f"wick_tenants_open {service.open_tenants()}"]
-        now += service.watchdog.lines()
-    return "\n".join([*metrics.lines(), *now, ""])
+    from wick_graph.config import LimitsConfig
 
 
 # --- One detached run: its request, and its way to the last event.
@@ -168,6 +70,8 @@ class RunRequest:
     """Resume even if the thread is poisoned. Not kept for a recovery after a crash."""
     output_schema: dict[str, Any] | None = None
     """The JSON schema of the output for this run, in place of the agent's own."""
+    frontend_tools: list[dict[str, Any]] = field(default_factory=list)
+    """Tools that the caller has, by name, description and parameters; an answer keeps them."""
     labels: Mapping[str, Any] | None = None
     """What a door keeps with the run for its clients; `ids` are those of the messages."""
 
@@ -176,6 +80,8 @@ class RunRequest:
         made: dict[str, Any] = {"agent": self.agent_id, "kind": self.kind}
         if self.output_schema is not None:
             made["output_schema"] = self.output_schema
+        if self.frontend_tools:
+            made["frontend_tools"] = self.frontend_tools
         if self.labels:
             made["labels"] = dict(self.labels)
         if self.context is not None:
@@ -196,12 +102,15 @@ class RunRequest:
             answer=data.get("answer", _NOTHING),
             output_schema=data.get("output_schema"),
             context=data.get("context"),
+            frontend_tools=list(data.get("frontend_tools", ())),
             labels=data.get("labels"),
         )
 
     def begin(self, agent: Agent, row: StreamRow, debug: Any = None) -> AsyncIterator[Event]:
         """Begin the run; a debug session can hold it."""
         agent = with_schema(agent, self.output_schema)
+        if self.frontend_tools:
+            agent = agent.with_tools([*map(frontend_tool, self.frontend_tools)])
         more: dict[str, Any] = {
             "config": {"metadata": {"run_id": row.run_id}},
             "context": self.context,
@@ -250,6 +159,8 @@ class DetachedRun:
         self.status = "running"
         self.suspended = False
         """Whether the server has suspended the run; it resumes after a restart."""
+        self.draining = False
+        """Whether the run is suspended before its next model call."""
         self.first = asyncio.Event()
         """Set at the run's first event or its end."""
         self.task: asyncio.Task[None] | None = None
@@ -304,9 +215,22 @@ class DetachedRun:
                     self.status, self.result = event.stopped_because, event.result
                     return wire
                 await self.event_log.put(wire)
+                if self.draining and wire["event"] == "on_chat_model_start":
+                    self._suspend()  # all steps before it are stored
         finally:
             await events.aclose()  # type: ignore[attr-defined]  # an async generator
         raise AssertionError("a run ends with an event")
+
+    def rest(self) -> None:
+        """Suspend the run when the calls that are under way have ended."""
+        self.draining = True
+        if not self.first.is_set():  # nothing is under way
+            self._suspend()
+
+    def _suspend(self) -> None:
+        if not self.suspended and self.task is not None:
+            self.suspended = True
+            self.task.cancel()
 
     async def _leave(self) -> None:
         """Let any server recover the run."""
@@ -320,6 +244,26 @@ class DetachedRun:
 
     def _last(self, error: str) -> dict[str, Any]:
         return self.row.tell("error", {"error": error, "stopped_because": self.status})
+
+
+def row_of(run: DetachedRun | StreamRow) -> StreamRow:
+    """Return the row of a run, wherever it goes on."""
+    return run.row if isinstance(run, DetachedRun) else run
+
+
+class Queue(Protocol):
+    """Where the runs go that workers execute."""
+
+    limits: Callable[[], LimitsConfig]
+    """Returns the limits of tenants."""
+    tell: Callable[[], object]
+    """Wakes the workers."""
+
+    def waiting(self, tenant: str) -> int:
+        """Return how many runs of a tenant may wait."""
+
+    async def place(self, tenant: str) -> None:
+        """Give waiting runs of a tenant to the workers; never raises."""
 
 
 async def wait_for_start(run: DetachedRun, seconds: float = 0.5) -> None:
@@ -357,10 +301,21 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
 # --- The runs of a tenant: start, find, cancel, recover after a crash.
 
 
+PLACED: Final = topic("queue")
+"""The topic of notices about new jobs."""
+
 _AWAY_SECONDS: Final = 5.0
 """Seconds for another server to end its run before its row is ended here."""
 
 _LOOK_SECONDS: Final = 0.1
+
+_LATEST: Final = 20
+"""Latest runs of a thread among which one says where the files of its agent are."""
+
+_ELSEWHERE: Final = (
+    "the files of this thread are on another machine; give its backend a workdir on a mount that "
+    "all machines share, and say shared: true"
+)
 
 
 class Runs:
@@ -373,7 +328,9 @@ class Runs:
         limits: Limits,
         metrics: Metrics,
         tell: Callable[..., None],
+        queue: Queue | None = None,
     ) -> None:
+        self._queue = queue
         self._tenant, self._saver, self._limits = tenant, saver, limits
         self._metrics = metrics
         self._tell = tell
@@ -382,6 +339,8 @@ class Runs:
         """By thread; each has at most one."""
         self.holders: dict[str, Callable[[], Any]] = {}
         """By thread with a debug session: returns it if it is to hold the next run, else None."""
+        self.machine: Callable[[str], str] = lambda agent_id: ""
+        """Returns the machine that has the files of an agent; empty if all have them."""
         self._beginning: dict[str, asyncio.Event] = {}
         """By thread: set when a run has been started or refused."""
 
@@ -400,6 +359,11 @@ class Runs:
             del self._beginning[thread_id]
             mine.set()
 
+    @property
+    def is_external(self) -> bool:
+        """Whether workers execute the runs."""
+        return self._queue is not None
+
     async def start(
         self,
         agent: Agent,
@@ -408,8 +372,9 @@ class Runs:
         key: str | None = None,
         *,
         named: bool = True,
+        waits: bool = False,
     ) -> DetachedRun | StreamRow:
-        """Start a run; return the row of an earlier one with the same key.
+        """Start a run; return the row of an earlier one with the same key, or of a queued run.
 
         Args:
             agent: The agent to run.
@@ -417,18 +382,51 @@ class Runs:
             thread_id: The thread to run in.
             key: The caller's idempotency key.
             named: Whether the caller named the thread.
+            waits: Whether to wait for other runs of the thread; this needs workers.
 
         Raises:
             ThreadBusyError: The thread has a running run.
             Problem: The key was used for another request, or there are too many runs or threads.
         """
+        if self._queue is not None:
+            return await self._admit(self._queue, request, thread_id, key, named, waits)
+        if waits:
+            raise Problem(400, "on_busy: queue needs workers; see workers: in agents.yaml")
         async with self._alone(thread_id):
             return await self._start(agent, request, thread_id, key, named)
+
+    async def _admit(
+        self,
+        queue: Queue,
+        request: RunRequest,
+        thread_id: str,
+        key: str | None,
+        named: bool,
+        waits: bool,
+    ) -> StreamRow:
+        """Record a run for the workers; its row is the truth, and the queue may lose its job."""
+        streams, data = self._saver.streams, request.to_dict()
+        where = thread_id if named else None
+        hashed = None if key is None else _hash(self._tenant, key)
+        if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
+            return row_of(self._known(row, data, where))
+        if await streams.run(streams.waiting) >= queue.waiting(self._tenant):
+            raise Problem(429, "the tenant has too many waiting runs", headers={"Retry-After": "1"})
+        run_id, most = str(uuid.uuid4()), self._limits.threads_per_tenant
+        more: Any = {"named": named, "waits": waits, "traceparent": current_traceparent()}
+        row = await streams.run(streams.admit, thread_id, run_id, data, hashed, most, **more)
+        if row is None:
+            raise Problem(429, "the tenant has too many threads; delete some")
+        if row.run_id != run_id:
+            return row_of(self._known(row, data, where))
+        await queue.place(self._tenant)
+        return row
 
     async def _start(
         self, agent: Agent, request: RunRequest, thread_id: str, key: str | None, named: bool
     ) -> DetachedRun | StreamRow:
-        streams, data = self._saver.streams, request.to_dict()
+        streams, request = self._saver.streams, await self._with_tools(request, thread_id)
+        data = request.to_dict()
         where = thread_id if named else None
         hashed = None if key is None else _hash(self._tenant, key)
         if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
@@ -443,7 +441,11 @@ class Runs:
             )
         run_id = str(uuid.uuid4())
         most = self._limits.threads_per_tenant
-        row = await streams.run(streams.begin, thread_id, run_id, data, hashed, most, named=named)
+        more: dict[str, Any] = {"named": named}
+        more["machine"] = await self._files(thread_id, request.agent_id)
+        row = await streams.run_and_tell(
+            thread_id, streams.begin, thread_id, run_id, data, hashed, most, **more
+        )
         if row is None:
             raise Problem(429, "the tenant has too many threads; delete some")
         if row.run_id != run_id:
@@ -452,6 +454,16 @@ class Runs:
             await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
         run = DetachedRun(row, EventLog(self._saver, row, row.first))
         return self._drive(run, request.begin(agent, row, self._holder(thread_id)))
+
+    async def _with_tools(self, request: RunRequest, thread_id: str) -> RunRequest:
+        """Give an answer the caller's tools of the run that asked."""
+        if request.kind == "message" or request.frontend_tools:
+            return request
+        streams = self._saver.streams
+        last = await streams.run(streams.of_thread, thread_id, 1)
+        if not last or last[0].asked["agent"] != request.agent_id:
+            return request
+        return replace(request, frontend_tools=list(last[0].asked.get("frontend_tools", ())))
 
     def _known(
         self, row: StreamRow, data: Mapping[str, Any], where: str | None
@@ -462,7 +474,7 @@ class Runs:
         return self.live[row.thread_id] if self._is_live(row) else row
 
     async def recover(
-        self, ready: Callable[[str], Awaitable[Agent]], row: StreamRow
+        self, ready: Callable[[str], Awaitable[Agent]], row: StreamRow, instead_of: str = ""
     ) -> DetachedRun | None:
         """Recover a run of a dead server; None if it has ended or another process has it.
 
@@ -471,6 +483,7 @@ class Runs:
         Args:
             ready: Returns an agent by its id.
             row: The run.
+            instead_of: The server that gives the run to this process.
 
         Raises:
             StorageError: The store cannot be used now; the run can be recovered later.
@@ -479,16 +492,27 @@ class Runs:
         """
         streams = self._saver.streams
         async with self._alone(row.thread_id):
-            if row.thread_id in self.live or not await streams.run(streams.claim, row):
+            claimed = None
+            if row.thread_id not in self.live:
+                claimed = await streams.run_and_tell(row.thread_id, streams.claim, row, instead_of)
+            if claimed is None:
                 return None
+            if row.server not in ("", streams.server):
+                self._metrics.count("take_overs")
+            row = claimed
             try:
-                return await self._continue(await ready(row.asked["agent"]), row)
+                agent = await ready(row.asked["agent"])
+                machine = await self._files(row.thread_id, row.asked["agent"])
+                if machine != row.machine:
+                    row = replace(row, machine=machine)
+                    await streams.run(streams.note_machine, row)
+                return await self._continue(agent, row)
             except (StorageError, ThreadBusyError, ThreadNotFoundError):
                 raise
             except (WickError, Problem) as error:
                 log.error("run %s cannot continue: %s", row.run_id, error)
                 why = error.error if isinstance(error, Problem) else public_message(error)
-                await streams.run(streams.give_up, row, why)
+                await streams.run_and_tell(row.thread_id, streams.give_up, row, why)
                 return None
 
     async def _continue(self, agent: Agent, row: StreamRow) -> DetachedRun:
@@ -499,10 +523,29 @@ class Runs:
         if began:
             again = replace(request, kind="resume", messages=[], answer=_NOTHING, force=False)
         last = await streams.run(streams.last, row)
+        if row.external and last < row.first and row.first > 1:
+            await streams.run(streams.trim, row.thread_id, self._limits.events_kept_of_runs)
         event_log = EventLog(self._saver, row, last + 1)
         run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)
         log.info("run %s continues", row.run_id)
-        return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
+        with carried(row.traceparent):  # its task keeps the span
+            return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
+
+    async def _files(self, thread_id: str, agent_id: str) -> str:
+        """Return the machine with the files of a thread's agent, which is this one or any.
+
+        Raises:
+            Problem: The files are on another machine.
+        """
+        if not (here := self.machine(agent_id)):
+            return ""
+        streams = self._saver.streams
+        for row in await streams.run(streams.of_thread, thread_id, _LATEST):
+            if row.machine and row.asked["agent"] == agent_id:
+                if row.machine != here:
+                    raise Problem(409, _ELSEWHERE)
+                break
+        return here
 
     def _holder(self, thread_id: str) -> Any:
         found = self.holders.get(thread_id)
@@ -517,7 +560,11 @@ class Runs:
 
         async def work() -> None:
             began = time.monotonic()
-            await run.drive(events)
+            with self._saver.notices.listening(self._cancelled(thread_id), self._check_soon()):
+                await run.drive(events)
+            busy = run.recovered and isinstance(run.failure, ThreadBusyError)
+            if busy or run.event_log.overtaken:
+                self._metrics.count("leases_lost")
             self._metrics.ran(run.status, time.monotonic() - began)
 
         def ended(task: asyncio.Task[None]) -> None:  # also for a task that never started
@@ -532,6 +579,26 @@ class Runs:
         run.task.add_done_callback(ended)
         return run
 
+    def _cancelled(self, thread_id: str) -> str:
+        return self._saver.streams.topic(thread_id, "cancel")
+
+    def _check_soon(self) -> Callable[[], None]:
+        """Return what looks, called in any thread, whether the runs here still own their threads.
+
+        A notice may be forged, so it is only a reason to look.
+        """
+        loop, run = asyncio.get_running_loop(), self._saver.streams.run
+
+        async def check() -> None:
+            with contextlib.suppress(WickError):  # the next look is within a second
+                await run(self._saver.leases.check_ownership)
+
+        def soon() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                asyncio.run_coroutine_threadsafe(check(), loop)
+
+        return soon
+
     def _is_live(self, row: StreamRow) -> bool:
         run = self.live.get(row.thread_id)
         return run is not None and run.row.run_id == row.run_id
@@ -543,7 +610,7 @@ class Runs:
     async def cancel(self, thread_id: str, run_id: str | None = None) -> None:
         """Cancel the run of a thread, or only the given one, and wait for its end.
 
-        If another process has the run, it notices within a second.
+        If another process has the run, a notice tells it; without one, it looks each second.
         """
         run = self.live.get(thread_id)
         if run is None or run.task is None:
@@ -554,26 +621,33 @@ class Runs:
 
     async def _cancel_elsewhere(self, thread_id: str, run_id: str | None) -> None:
         streams = self._saver.streams
-        rows = await streams.run(streams.of_thread, thread_id, 1)
-        row = rows[0] if rows and rows[0].status == RUNNING else None
-        if run_id is None and row is None:
+        going_on = await streams.run(streams.open_in, thread_id)
+        if run_id is None and not going_on:
             await cancel(self._saver, thread_id, ASYNC_BRIDGE)  # no server started it
-        if row is None or run_id not in (None, row.run_id):
+        row = next((one for one in going_on if run_id in (None, one.run_id)), None)
+        if row is None:
+            return
+        ends = partial(streams.give_up, row, CANCELLED, "cancelled")
+        if row.status == QUEUED and await streams.run_and_tell(thread_id, ends, waits=True):
             return
         until, cancelled = time.monotonic() + _AWAY_SECONDS, False
-        while time.monotonic() < until:
-            cancelled = cancelled or await cancel(
-                self._saver, thread_id, ASYNC_BRIDGE
-            )  # it may not have begun yet
-            await asyncio.sleep(_LOOK_SECONDS)
-            now = await streams.run(streams.get, thread_id, row.run_id)
-            if now is None or now.status != RUNNING:
-                return
+        with changes(self._saver, thread_id) as changed:
+            while time.monotonic() < until:
+                changed.clear()
+                if not cancelled and await cancel(self._saver, thread_id, ASYNC_BRIDGE):
+                    cancelled = True  # before, it may not have begun yet
+                    self._saver.notices.tell(self._cancelled(thread_id))
+                await set_within(changed, _LOOK_SECONDS)
+                now = await streams.run(streams.get, thread_id, row.run_id)
+                if now is None or not now.goes_on:
+                    return
         with contextlib.suppress(ThreadNotFoundError):
-            await streams.run(streams.give_up, row, CANCELLED, "cancelled")
+            await streams.run_and_tell(thread_id, streams.give_up, row, CANCELLED, "cancelled")
 
-    async def suspend(self, seconds: float, stop_now: asyncio.Event) -> None:
-        """Give live runs some seconds to end, then suspend the others."""
+    async def suspend(self, seconds: float, stop_now: asyncio.Event, *, soon: bool = False) -> None:
+        """Give live runs some seconds to end, or `soon` their calls, then suspend the others."""
+        for run in [*self.live.values()] if soon else ():
+            run.rest()
         if tasks := [run.task for run in self.live.values() if run.task is not None]:
             ended = asyncio.ensure_future(asyncio.wait(tasks))
             waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(stop_now.wait())]

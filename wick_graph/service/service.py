@@ -6,7 +6,16 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +32,14 @@ from wick_graph.errors import (
 )
 from wick_graph.loading import Agents
 from wick_graph.service.event_log import EventBus
+from wick_graph.service.folders import config_for
+from wick_graph.service.metrics import NOTED_SECONDS, WORKERS, Histogram, Metrics
 from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
-from wick_graph.service.runs import Histogram, Metrics, Runs
-from wick_graph.service.tenants import TenantAgents, config_for, shared_by
+from wick_graph.service.runs import PLACED, Queue, Runs
+from wick_graph.service.tenants import CHANGES, TenantAgents, shared_by
 from wick_graph.store import SqlSaver
+from wick_graph.store.notices import Notices, topic
+from wick_graph.store.saver import dialect_of
 from wick_graph.tools.toolsets import ToolStore
 from wick_graph.tracing import NULL_RECORDER, recording
 from wick_graph.tracing.otel import RequestTracer
@@ -95,6 +108,15 @@ _TENANTS: Final = 64
 _READ: Final = 0.5
 """Seconds between two checks of the configuration file for changes."""
 
+_REFRESH: Final = (2.0, 15.0)
+"""Seconds after which a request looks for changes at other servers; with notices, the second."""
+
+_CHECKED: Final = 1.0
+"""Seconds for which a check of the database is good."""
+
+_ANSWERS: Final = 3.0
+"""Seconds for the database to answer a check."""
+
 _LOOK: Final = 10.0
 """Seconds between two searches for runs of dead servers."""
 
@@ -119,9 +141,19 @@ class Tenant:
             protect=service.bind_backends,
         )
         self.saver: SqlSaver = self.agents.store
+        self.saver.notices = service.notices
         self.runs = Runs(
-            name, self.saver, service.options.limits, service.metrics_of(name), self.bus.tell
+            name,
+            self.saver,
+            service.options.limits,
+            service.metrics_of(name),
+            self.bus.tell,
+            service.queue,
         )
+        self.runs.machine = self.agents.machine
+        self.agents.take_over(self.saver.mailbox.fact(CHANGES))
+        self._due = time.monotonic() + _REFRESH[1]
+        self._notices = contextlib.ExitStack()
         self.recovering = asyncio.Lock()
         self.users = 0
         """Requests and jobs that use the tenant now."""
@@ -132,11 +164,37 @@ class Tenant:
         runs, agents = self.runs, self.agents
         return not (self.users or runs.live or runs.holders or agents.changed or agents.busy)
 
-    async def recover(self) -> None:
-        """Recover the runs of dead servers, except those of agents unknown here."""
+    def listen(self) -> None:
+        """Take over at once what the tenant changes at other servers."""
+        loop = asyncio.get_running_loop()
+
+        def soon() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                asyncio.run_coroutine_threadsafe(self.refresh(now=True), loop)
+
+        listening = self.saver.notices.listening(topic(CHANGES, self.name), soon)
+        self._notices.enter_context(listening)
+
+    async def refresh(self, *, now: bool = False) -> None:
+        """Take over what the tenant has changed at other servers, if it is time, or `now`."""
+        if not (now or time.monotonic() >= self._due):
+            return
+        self._due = time.monotonic() + _REFRESH[self.saver.notices.works]
+        try:
+            box = self.saver.mailbox
+            kept = await box.run(box.fact, CHANGES)
+            await asyncio.to_thread(self.agents.take_over, kept)
+        except StorageError as error:  # each user of the store gets it too
+            log.error("the agents of the tenant %s are not refreshed: %s", self.name, error)
+
+    async def recover(self, runs: Collection[str] | None = None) -> None:
+        """Recover the runs of dead servers, or those of them; not those of agents unknown here."""
         streams = self.saver.streams
         async with self.recovering:
+            await self.refresh(now=True)
             for row in await streams.run(streams.running):
+                if runs is not None and row.run_id not in runs:
+                    continue
                 if row.asked["agent"] not in self.agents:
                     continue  # a server that knows the agent recovers it
                 try:
@@ -148,6 +206,7 @@ class Tenant:
 
     def close(self) -> None:
         """Stop the tenant's containers; close its files and its store."""
+        self._notices.close()
         self.agents.close()
 
 
@@ -164,25 +223,16 @@ class Service:
         tracer: RequestTracer | None = None,
         given: Mapping[str, Agent] | None = None,
         tools: ToolStore | None = None,
+        queue: Queue | None = None,
     ) -> None:
+        self.queue = queue
+        """Where runs go that workers execute; without one, this process executes them."""
         self.tools = tools
         """Tools that the program gives to the agents of all tenants."""
         self.options = options or ServerOptions()
         self.given = given or {}
         """Agents made in Python, by id; each tenant has its own copy."""
-        for agent_id, agent in self.given.items():
-            if agent.given_store is not None and not isinstance(agent.given_store, str):
-                remedy = (
-                    f"compile the graph {agent_id} without a checkpointer"
-                    if agent.spec.guest
-                    else f"leave store= of the agent {agent_id} out, or make it a database URL"
-                )
-                raise ConfigError(f"the server keeps the threads of each tenant apart; {remedy}")
-            if self.options.auth and (what := shared_by(agent)):
-                raise ConfigError(
-                    f"the tenants of the server would share the {what} of the agent {agent_id}; "
-                    "declare it in agents.yaml, or serve one tenant alone with auth off"
-                )
+        _check_given(self.given, several_tenants=self.options.auth)
         self.file = file
         self.model, self._path = model, path
         if file.vouched is None:  # creating the server trusts the file in its present state
@@ -197,6 +247,16 @@ class Service:
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self._metrics: dict[str, Metrics] = {LOCAL: Metrics()}
         """By tenant; those of `local` are of the whole server."""
+        if queue is not None:
+            queue.limits = lambda: self.file.limits
+        self.gives_back = False
+        """Whether runs go on elsewhere once their calls have ended, when this process stops."""
+        self.jobs: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What a door does in the background while the service runs."""
+        self.slots = 0
+        """The runs that this process executes at a time, as a worker; 0 for a server."""
+        self.recovers = queue is None
+        """Whether this process looks for runs of dead ones; otherwise workers do."""
         self.watchdog = Watchdog()
         self.draining = False
         """Whether new runs are refused."""
@@ -204,7 +264,13 @@ class Service:
         """Set to stop waiting for running steps."""
         self.when_ready: Callable[[], None] = lambda: None
         """Called once requests are answered."""
+        self._check: tuple[float, asyncio.Future[None]] | None = None
+        """When the database was checked last, and the result."""
         self._opening = asyncio.Lock()
+        self.notices = Notices(dialect_of(file.store_url))
+        """Hints to other servers and workers of the database, and theirs."""
+        if queue is not None:
+            queue.tell = partial(self.notices.tell, PLACED)
         self.local = self._tenants[LOCAL] = Tenant(LOCAL, self)
         self.local.agents.build_all()
 
@@ -233,11 +299,13 @@ class Service:
             async with self._opening:
                 if name not in self._tenants:
                     self._tenants[name] = await asyncio.to_thread(Tenant, name, self)
+                    self._tenants[name].listen()
         tenant = self._tenants[name]
         self._tenants.move_to_end(name)
         tenant.users += 1
         try:
             await self._close_idle()
+            await tenant.refresh()
             yield tenant
         finally:
             tenant.users -= 1
@@ -275,6 +343,25 @@ class Service:
         """Count the tenants with an open store."""
         return len(self._tenants)
 
+    async def unready(self) -> str | None:
+        """Return why no requests can be served now; None if they can. All callers share a check."""
+        if self.draining:
+            return "the server is stopping"
+        known, now = self._check, time.monotonic()
+        if known is None or (known[1].done() and now >= known[0] + _CHECKED):
+            work = self.local.saver.streams.run(self.local.saver.check)
+            known = self._check = now, asyncio.ensure_future(work)
+            known[1].add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            async with asyncio.timeout(_ANSWERS):
+                await asyncio.shield(known[1])
+        except TimeoutError:
+            return "the database does not answer"
+        except StorageError as error:  # its text names the database
+            log.error("the server is not ready: %s", error)
+            return "the database cannot be used"
+        return None
+
     def check_open(self) -> None:
         """Check that the server is not stopping.
 
@@ -298,11 +385,13 @@ class Service:
 
     async def recover(self) -> None:
         """Recover the runs of dead servers, of every tenant."""
-        streams = self.local.saver.streams
-        for name in await streams.run(streams.tenants):
+        streams, found = self.local.saver.streams, dict[str, set[str]]()
+        for name, _, run_id in await streams.run(streams.orphans):
+            found.setdefault(name, set()).add(run_id)
+        for name, runs in found.items():
             try:
                 async with self.using(name) as tenant:
-                    await tenant.recover()
+                    await tenant.recover(runs)
             except Exception as error:  # recover the other tenants all the same
                 log.error("cannot recover the runs of the tenant %s: %s", name, error)
 
@@ -319,8 +408,15 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
-        await self.recover()
-        jobs = [self._keep_recovering(), self._keep_sweeping(), self.watchdog.watch()]
+        self.notices.start()
+        self.local.listen()
+        jobs = [self._keep_sweeping(), self.watchdog.watch()]
+        if self.recovers:
+            await self.recover()
+            jobs.append(self._keep_recovering())
+        jobs += [job() for job in self.jobs]
+        if self.slots:
+            jobs.append(self._keep_noting())
         if self.options.reload and self._path is not None:
             jobs.append(self._keep_reading(self._path))
         tasks = [asyncio.create_task(job) for job in jobs]
@@ -337,6 +433,7 @@ class Service:
 
     def close(self) -> None:
         """Close the stores and files of a service that does not run."""
+        self.notices.close()
         for tenant in self._tenants.values():
             tenant.close()
 
@@ -346,7 +443,8 @@ class Service:
         for tenant in [*self._tenants.values()]:
             with contextlib.suppress(StorageError):  # then a kill while draining counts as a crash
                 await tenant.saver.leases.anote_shutdown()
-        left = [tenant.runs.suspend(seconds, self.stop_now) for tenant in self._tenants.values()]
+        soon, tenants = self.gives_back, [*self._tenants.values()]
+        left = [tenant.runs.suspend(seconds, self.stop_now, soon=soon) for tenant in tenants]
         await asyncio.gather(*left)
         for tenant in self._tenants.values():
             tenant.bus.close()
@@ -358,6 +456,20 @@ class Service:
                 await self.recover()
             except Exception as error:  # the next search may succeed
                 log.error("cannot search for runs to recover: %s", error)
+
+    async def _keep_noting(self) -> None:
+        """Say in the database what this worker does, for the metrics of servers."""
+        saver = self.local.saver
+        box, key = saver.mailbox, WORKERS + saver.streams.server
+        try:
+            while True:
+                note = {"at": saver.clock(), "slots": self.slots, **self._metrics[LOCAL].counts}
+                with contextlib.suppress(StorageError):
+                    await box.run(box.put_fact, key, note)
+                await asyncio.sleep(NOTED_SECONDS / 4)
+        finally:
+            with contextlib.suppress(StorageError):
+                await box.run(box.drop_fact, key)
 
     async def _keep_sweeping(self) -> None:
         while True:
@@ -414,6 +526,27 @@ class Service:
         if (file.store_url, file.keys_source) != store:
             raise ConfigError(f"{path} names another store; restart the server to use it")
         return file, self.local.agents.of(file, built=True)
+
+
+def _check_given(given: Mapping[str, Agent], *, several_tenants: bool) -> None:
+    """Check that agents made in Python keep tenants apart.
+
+    Raises:
+        ConfigError: One of them has a store or state of its own.
+    """
+    for agent_id, agent in given.items():
+        if agent.given_store is not None and not isinstance(agent.given_store, str):
+            remedy = (
+                f"compile the graph {agent_id} without a checkpointer"
+                if agent.spec.guest
+                else f"leave store= of the agent {agent_id} out, or make it a database URL"
+            )
+            raise ConfigError(f"the server keeps the threads of each tenant apart; {remedy}")
+        if several_tenants and (what := shared_by(agent)):
+            raise ConfigError(
+                f"the tenants of the server would share the {what} of the agent {agent_id}; "
+                "declare it in agents.yaml, or serve one tenant alone with auth off"
+            )
 
 
 def _stamps(paths: Sequence[str]) -> dict[str, Sequence[int]]:

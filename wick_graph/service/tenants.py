@@ -1,17 +1,15 @@
-"""Tenants: their own folders and agents, derived from the configuration."""
+"""The agents of a tenant: built from the configuration, and those that the tenant added."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 from wick_graph.backends import LocalBackend, Rules
@@ -20,165 +18,30 @@ from wick_graph.backends.docker.container import Status
 from wick_graph.config import (
     AgentConfig,
     AgentsFile,
-    BackendConfig,
     ModelConfig,
     ModelTarget,
-    folder_of,
     place_of,
 )
 from wick_graph.config.schema import OwnCode
-from wick_graph.config.trusted import TENANTS, skills_folder
+from wick_graph.config.trusted import skills_folder
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.guest import GuestAgent
 from wick_graph.errors import ConfigError, ModelError, ToolError, WickError
 from wick_graph.hooks.protocol import BaseHook
 from wick_graph.loading import Agents, backends_in, build_agent, has_files, hooks_of
-from wick_graph.machine import must_confine
+from wick_graph.machine import identity, must_confine
 from wick_graph.models.resolve import DEMO, ModelChoice, resolve_model
 from wick_graph.models.spec import AUTO, PROVIDERS, ModelSpec, parse
-from wick_graph.service.options import LOCAL, Problem, log
+from wick_graph.service.folders import config_for, folder_name
+from wick_graph.service.options import Problem, log
 from wick_graph.service.skills import UploadedSkills
 from wick_graph.store import SqlSaver
+from wick_graph.store.notices import topic
 from wick_graph.subagents import Background
 from wick_graph.tools import FuncTool
+from wick_graph.tools.http import HTTPTool
 from wick_graph.web import Client
 from wick_graph.web.transport import clients
-
-# --- The configuration for one tenant: its own folders, isolated from the others.
-#
-# The tenant `local`, which is the operator of the server and the command line, has the folders that
-# the file names. The agents of other tenants write beside them, in `<folder>.tenants/<tenant>`.
-
-
-_PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-
-
-def folder_name(tenant: str) -> str:
-    """Return the name of a tenant's folder; no two tenants share one on any file system.
-
-    A name that a file system may confuse with another (`Anna` and `anna`) or that is special to it
-    (`..`) gets a hash.
-    """
-    if _PLAIN.fullmatch(tenant):
-        return tenant
-    kept = re.sub(r"[^a-z0-9_-]+", "-", tenant.lower()).strip("-")[:32]
-    hashed = hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"{kept or 'tenant'}.{hashed}"
-
-
-def config_for(file: AgentsFile, tenant: str) -> AgentsFile:
-    """Return the configuration for a tenant.
-
-    Skills are shared and read-only. Memory files and the folder of the built-in tools are the
-    tenant's own. Commands without a sandbox are switched off, since they could read everything.
-    """
-    if tenant == LOCAL:
-        return file
-    mapped = _FolderMap(file, folder_name(tenant))
-    agents = {key: mapped.agent(key, config) for key, config in file.agents.items()}
-    return file.model_copy(update={"agents": agents}).seeing(mapped.tools_dir)
-
-
-class _FolderMap:
-    """Maps the folders of a configuration to those of one tenant."""
-
-    def __init__(self, file: AgentsFile, name: str) -> None:
-        self._base, self._name = _joined(file.base_dir.absolute(), "."), name
-        folders = {
-            self._folder(config.backend)
-            for config in file.agents.values()
-            if config.backend is not None
-        }
-        self._outer = [one for one in folders if not any(o in one.parents for o in folders)]
-        """Folders of backends that are not inside another one; none contains its neighbours."""
-        beside = {_beside(one) for one in (*self._outer, self._base)}
-        self._private = folders | beside | {*_of_all(file), skills_folder(file.base_dir)}
-
-    @property
-    def tools_dir(self) -> Path:
-        """The tenant's folder for the built-in tools."""
-        return self._own(self._base, alone=self._base)
-
-    def agent(self, agent_id: str, config: AgentConfig) -> AgentConfig:
-        """Return an agent's configuration for the tenant."""
-        backend = config.backend
-        if backend is None:  # then there are no skills and no memory
-            return config
-        folder = self._folder(backend)
-        made: dict[str, Any] = {"backend": self._backend(agent_id, backend, folder)}
-        if config.skills is not None:
-            found = self._shared(agent_id, folder, config.skills.paths, inside=True)
-            made["skills"] = config.skills.model_copy(update={"paths": tuple(found)})
-        if config.memory is not None:
-            own = map(self._own_memory, config.memory.paths)
-            made["memory"] = config.memory.model_copy(update={"paths": tuple(own)})
-        return config.model_copy(update=made)
-
-    def _backend(self, agent_id: str, backend: BackendConfig, folder: Path) -> BackendConfig:
-        own = str(self._own(folder, alone=folder))
-        if backend.type == "docker":
-            return backend.model_copy(update={"folder": own})
-        execute = backend.execute
-        if execute == "local":
-            log.warning("agents.%s: no sandbox, so no commands for %s", agent_id, self._name)
-            execute = "off"
-        readable = tuple(self._shared(agent_id, folder, backend.readable, inside=False))
-        made = {"workdir": own, "execute": execute, "readable": readable}
-        return backend.model_copy(update=made)
-
-    def _folder(self, backend: BackendConfig) -> Path:
-        return folder_of(backend, self._base)
-
-    def _own(self, path: Path, *, alone: Path) -> Path:
-        """Map a path to the tenant's folders; paths in one folder stay together.
-
-        Args:
-            path: The path.
-            alone: The folder to map if the path is in no backend's folder.
-        """
-        holders = (one for one in self._outer if one == path or one in path.parents)
-        outer = next(holders, alone)
-        return _beside(outer) / self._name / path.relative_to(outer)
-
-    def _own_memory(self, path: str) -> str:
-        if not path.startswith("/"):
-            return path
-        whole = Path(os.path.normpath(path))
-        own = self._own(whole, alone=whole.parent)
-        if whole.parent.is_dir():
-            with suppress(OSError):  # without the folder there is no memory
-                own.parent.mkdir(parents=True, exist_ok=True)
-        return str(own)
-
-    def _shared(
-        self, agent_id: str, folder: Path, paths: tuple[str, ...], *, inside: bool
-    ) -> Iterator[str]:
-        """Yield paths that all tenants may read; `inside` keeps relative ones in the folder."""
-        for path in paths:
-            found = _joined(folder, path)
-            if any(found == one or found in one.parents for one in self._private):
-                log.warning("agents.%s: %s holds files of tenants; not shared", agent_id, path)
-            elif path.startswith("/") or not inside or folder in found.parents:
-                yield str(found)
-
-
-def _of_all(file: AgentsFile) -> Iterator[Path]:
-    """Yield the files with data of all tenants: the store and its keys."""
-    scheme, _, store = file.store_url.partition(":///")
-    if scheme.startswith("sqlite"):
-        yield _joined(Path(), store.partition("?")[0])
-    kind, _, keys = (file.keys_source or "").partition(":")
-    if kind == "file":
-        yield _joined(Path(), keys)
-
-
-def _beside(folder: Path) -> Path:
-    return folder.parent / f"{folder.name}{TENANTS}"  # the root has no name and is its own parent
-
-
-def _joined(base: Path, path: str) -> Path:
-    return Path(os.path.normpath(base / path))
-
 
 # --- A tenant's agents: built from the configuration, changed for this tenant only.
 
@@ -214,7 +77,13 @@ class TenantAgents(Mapping[str, Agent]):
         self._made: dict[str, Agent] = {}
         self._kits: dict[str, list[BaseHook]] = {}
         """The hooks of agents with served files or switched hooks."""
-        self._building = threading.Lock()
+        self._building = threading.RLock()
+        self._version = 0
+        """The version of what is stored of this tenant, as it is taken over here."""
+        self._stored: dict[str, Any] = {}
+        """The tenant's own agents as they are stored."""
+        self._served: dict[tuple[str | None, str], Any] = {}
+        """The tools of other servers as they are stored, by agent and name."""
         self._opened: dict[LocalBackend | DockerBackend, str] = {}
 
     @property
@@ -229,9 +98,8 @@ class TenantAgents(Mapping[str, Agent]):
 
     @property
     def changed(self) -> bool:
-        """Whether the tenant has its own agents, hooks or tools, which are only in memory."""
-        scopes = [None, *self]
-        return bool(self._own or self._off or any(self.tools.list(key) for key in scopes))
+        """Whether the tenant has agents that are only in memory."""
+        return bool(self._own.keys() - self._stored)
 
     @property
     def busy(self) -> bool:
@@ -311,6 +179,17 @@ class TenantAgents(Mapping[str, Agent]):
         """
         return next(iter(backends_in(self._hooks(agent_id))), None)
 
+    def machine(self, agent_id: str) -> str:
+        """Return the machine that has the files of an agent, or of those that work for it.
+
+        It is empty if there are none, or all machines share them.
+        """
+        if not self.store.has_machines or agent_id in self._agents.given:
+            return ""
+        every = [self.file.agents[key] for key in (agent_id, *below_in(self.file, agent_id))]
+        alone = any(one.backend is not None and not one.backend.shared for one in every)
+        return identity() if alone else ""
+
     async def check(self, config: AgentConfig, seconds: float) -> None:
         """Refuse what a caller may not configure: models, addresses, paths, sub-agents.
 
@@ -344,10 +223,13 @@ class TenantAgents(Mapping[str, Agent]):
                 raise Problem(409, "agent exists")
             if len(self._own) >= _MOST_OWN:
                 raise Problem(409, f"there are {_MOST_OWN} agents of your own; remove one first")
+            kept = self._may_keep(config)
             self._own[agent_id] = self._placed(agent_id, config)
             try:
                 made = self._made[agent_id] = self._build(agent_id)
                 self.bind_backends()
+                if kept:
+                    self._keep(agent_id, _as_data(config))
             except Exception as error:
                 self._forget(agent_id)
                 if isinstance(error, ModelError):
@@ -398,12 +280,140 @@ class TenantAgents(Mapping[str, Agent]):
         for key, config in self._own.items():
             if agent_id in config.subagents and key != agent_id:
                 raise Problem(409, f"the agent {key} gives it tasks; remove that one first")
-        self._forget(agent_id)
-        self._tell_of(agent_id, "removed")
+        with self._building:
+
+            def drop(kept: dict[str, Any]) -> None:
+                kept["agents"].pop(agent_id, None)
+                kept["off"].pop(agent_id, None)
+
+            self._change(drop)
+            if agent_id in self._own:  # it was only in memory
+                self._forget(agent_id)
+                self._tell_of(agent_id, "removed")
+
+    # --- What is stored of a tenant: its agents, tools and switched hooks, under one version.
+
+    def _may_keep(self, config: AgentConfig) -> bool:
+        """Return whether an agent may be stored: its keys are stored encrypted only.
+
+        Raises:
+            Problem: It may not, and other servers of the database would not know it.
+        """
+        keys = (one.api_key for one in models_of(config) if not isinstance(one, str))
+        if not any(keys) or self.store.is_encrypted:
+            return True
+        if not self.store.files:
+            raise Problem(409, "model.api_key: needs an encrypted store; the server has none")
+        log.warning("the agent %s is kept in memory: the store is not encrypted", config.name)
+        return False
+
+    def _keep(self, agent_id: str, data: Any) -> None:
+        def put(kept: dict[str, Any]) -> None:
+            if agent_id in kept["agents"]:  # another server was faster
+                raise Problem(409, "agent exists")
+            kept["agents"][agent_id] = data
+
+        self._stored[agent_id] = data  # what is taken over is what was built
+        self._change(put)
+
+    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change what is stored of this tenant, take it over, and tell the other processes."""
+
+        def changed(kept: Any) -> dict[str, Any]:
+            made = {"version": 0, "agents": {}, "off": {}, "tools": [], **(kept or {})}
+            change(made)
+            if len(json.dumps(made)) > _MOST_STORED:
+                raise Problem(409, "the agents and tools of your own are too large; remove some")
+            return {**made, "version": max(made["version"], self._version) + 1}
+
+        self.take_over(self.store.mailbox.change_fact(CHANGES, changed))
+        self.store.notices.tell(topic(CHANGES, self._agents.tenant))
+
+    def take_over(self, kept: Mapping[str, Any] | None) -> None:
+        """Do here what the tenant has changed at any server."""
+        if kept is None or kept["version"] <= self._version:
+            return
+        with self._building:
+            if kept["version"] <= self._version:
+                return
+            self._version = kept["version"]
+            self._take_agents(kept["agents"])
+            for agent_id in self._off.keys() | kept["off"].keys():
+                off = frozenset(kept["off"].get(agent_id, ()))
+                if off != self._off.get(agent_id, frozenset()):
+                    self._off[agent_id] = off
+                    self._made.pop(agent_id, None)
+                    self._tell_of(agent_id, "changed")
+            self._take_tools({(one["agent"], one["name"]): one for one in kept["tools"]})
+
+    def _take_agents(self, kept: Mapping[str, Any]) -> None:
+        for agent_id, known in [*self._stored.items()]:
+            if kept.get(agent_id) != known:
+                self._forget(agent_id)
+                self._tell_of(agent_id, "removed")
+        for agent_id in [key for key in kept if key not in self._stored and key not in self]:
+            self._stored[agent_id] = kept[agent_id]
+            try:
+                config = AgentConfig.model_validate(kept[agent_id], strict=False)
+                self._check_model(config)
+                check_parts(config)
+                self._own[agent_id] = self._placed(agent_id, config)
+                self.bind_backends()
+            except (Problem, WickError, ValueError) as error:  # as if it were not there
+                log.error("the stored agent %s is left out: %s", agent_id, error)
+                self._own.pop(agent_id, None)
+            else:
+                self._tell_of(agent_id, "added")
+
+    def _take_tools(self, kept: Mapping[tuple[str | None, str], Any]) -> None:
+        tell = partial(self.tell, "config_changed")
+        for agent_id, name in self._served.keys() - kept.keys():
+            self.tools.deregister(name, agent=agent_id)
+            tell(agent_id=agent_id, tool=name, change="removed")
+        for (agent_id, name), one in kept.items():
+            if self._served.get((agent_id, name)) == one:
+                continue
+            parts = {key: value for key, value in one.items() if key != "agent"}
+            try:
+                tool = HTTPTool(**parts, client=self._rules())
+                self.tools.register(tool, agent=agent_id, override=True)
+            except (WickError, TypeError) as error:
+                log.error("the stored tool %s is left out: %s", name, error)
+            else:
+                tell(agent_id=agent_id, tool=name, change="added")
+        self._served = {**kept}
+
+    def register(self, tool: HTTPTool, agent_id: str | None) -> None:
+        """Register a tool of another server for one agent, or for all of the tenant.
+
+        Raises:
+            Problem: There is too much of the tenant's own.
+        """
+        parts = ("name", "description", "parameters", "callback_url")
+        one = {"agent": agent_id, **{name: getattr(tool, name) for name in parts}}
+
+        def put(kept: dict[str, Any]) -> None:
+            tools = {(known["agent"], known["name"]): known for known in kept["tools"]}
+            kept["tools"] = [*{**tools, (agent_id, tool.name): one}.values()]
+
+        self._change(put)
+
+    def deregister(self, name: str, agent_id: str | None) -> bool:
+        """Remove a tool; return False if it was not there."""
+        if (agent_id, name) not in self._served:
+            return bool(self.tools.deregister(name, agent=agent_id))
+
+        def drop(kept: dict[str, Any]) -> None:
+            left = (one for one in kept["tools"] if (one["agent"], one["name"]) != (agent_id, name))
+            kept["tools"] = [*left]
+
+        self._change(drop)
+        return True
 
     def _forget(self, agent_id: str) -> None:
         """Drop an agent of the tenant's own, and close its files."""
         self._own.pop(agent_id, None)
+        self._stored.pop(agent_id, None)
         self._made.pop(agent_id, None)
         self._off.pop(agent_id, None)
         self._kits.pop(agent_id, None)
@@ -502,10 +512,13 @@ class TenantAgents(Mapping[str, Agent]):
         for name in on:
             if name not in names:
                 raise Problem(409, f"the agent has no hook {name} to switch on; configure it")
-        self._off[agent_id] = (self._off.get(agent_id, frozenset()) | {*off}) - {*on}
+
+        def change(kept: dict[str, Any]) -> None:
+            kept["off"][agent_id] = sorted({*kept["off"].get(agent_id, ()), *off} - {*on})
+
+        self._change(change)
         self._made.pop(agent_id, None)
-        self._tell_of(agent_id, "changed")
-        return [name for name in names if name not in self._off[agent_id]]
+        return [name for name in names if name not in self._off.get(agent_id, ())]
 
     def of(self, file: AgentsFile, *, built: bool = False) -> Agents:
         """Return the agents of another configuration, for `replace`.
@@ -690,6 +703,18 @@ _INSIDE: Final = re.compile(r"\w[\w. -]{0,100}(/\w[\w. -]{0,100}){0,8}")
 
 _MOST_OWN: Final = 100
 """Agents that a tenant may add."""
+
+_MOST_STORED: Final = 4_000_000
+"""Bytes of all agents, tools and switched hooks of a tenant."""
+
+CHANGES: Final = "agents"
+"""The key of the fact with what a tenant has changed, and the kind of notices about it."""
+
+
+def _as_data(config: AgentConfig) -> Any:
+    """Return a configuration as JSON has it, with its keys."""
+    given = config.model_dump(exclude_unset=True)
+    return json.loads(json.dumps(given, default=lambda one: one.get_secret_value()))
 
 
 def shared_by(agent: Agent) -> str:

@@ -44,6 +44,7 @@ from wick_graph.store.connection import StoreConnection, drop_old
 from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.digests import BLOBS, EVENTS, changing, drop_steps, erase, row_hash
 from wick_graph.store.journal_rows import ALL, KEY, RUN_BYTES, page_run
+from wick_graph.store.queued import BEHIND
 from wick_graph.store.row_format import Form, Seals, WritesBody, bytes_text, text_bytes
 from wick_graph.store.schema import (
     LANE_BITS,
@@ -247,7 +248,10 @@ def add_page(db: Any, thread: int, rid: int, sealed: bytes) -> None:
 
 def trim_events(db: Any, thread: int, keep: int) -> None:
     """Delete the events of all but the last `keep` runs of a thread."""
-    begins = select(streams.c.first).where(streams.c.thread == thread)
+    begins = select(streams.c.first).where(
+        streams.c.thread == thread,
+        streams.c.first < BEHIND,
+    )
     oldest = begins.order_by(streams.c.first.desc()).limit(1).offset(keep - 1)
     row = db.execute(*compiled(oldest)).fetchone()
     if row is not None:

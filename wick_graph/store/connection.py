@@ -16,13 +16,14 @@ from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from wick_graph import machine
-from wick_graph.constants import THREAD_TTL_SECONDS, WARM_BYTES
+from wick_graph.constants import LEASE_SECONDS, THREAD_TTL_SECONDS, WARM_BYTES
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import statements, transactions
 from wick_graph.store.dialect import Database, Dialect, Prepared, ThreadRow
 from wick_graph.store.digests import erase
 from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
+from wick_graph.store.notices import SILENT
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import checkpoints, clock, threads, writes
 from wick_graph.store.statements import checked, compiled
@@ -31,10 +32,6 @@ from wick_graph.store.transactions import Group, Transactions, Worker, closed
 from wick_graph.store.warm import Kept, WarmThreads
 
 # --- The owner of a thread: a process with a unique name, and whether it is alive.
-
-
-LEASE_SECONDS: Final = 30.0
-"""Seconds that a lease holds without being renewed; a frozen owner then loses it."""
 
 
 def owner() -> bytes:
@@ -62,12 +59,12 @@ def is_alive(holder: bytes, *, elsewhere: bool = True) -> bool:
     return elsewhere if found is None else found
 
 
-def is_at_work(holder: bytes, seconds: float) -> bool:
+def is_at_work(holder: bytes, seconds: float, lease: float = LEASE_SECONDS) -> bool:
     """Return whether a process still does what it began some seconds ago.
 
     A process of another machine counts as alive for as long as a lease holds.
     """
-    return is_alive(holder, elsewhere=0 <= seconds < LEASE_SECONDS)
+    return is_alive(holder, elsewhere=0 <= seconds < lease)
 
 
 # --- Two clocks: the wall clock, which people set, and a steady one, which only runs.
@@ -297,9 +294,13 @@ class StoreConnection(Transactions):
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)
         self.ttl_rules = TtlRules(ttl)
+        self.lease_seconds: float | None = None
+        """How long a lease holds, if it is not the default; the same in all processes."""
         self.worker = Worker(self)
         self.caches: OrderedDict[bytes, ThreadCache] = OrderedDict()
         self.forks = AllowedBranches()
+        self.notices = SILENT
+        """Tells other processes what has changed; a server sets it."""
         self.strays = Strays()
         self.owed: dict[int, Owed] = {}
         """By thread, leases of this store that are given back."""
@@ -539,6 +540,9 @@ class StoreConnection(Transactions):
             )
             if self._locks and not self.dialect.reads_only:
                 self._note_opening(db)
+        except self._errors as error:
+            db.close()
+            raise self._explained(error) from error
         except BaseException:
             db.close()
             raise

@@ -182,6 +182,10 @@ class Dialect(ABC):
         """Insert a thread and return its number; None if another writer was faster."""
         raise NotImplementedError
 
+    def version(self, db: Database) -> int:
+        """Return the version of the schema in the database."""
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
+
     def shrink(self, db: Database) -> bool:
         """Give some free space back to the system; False when there is no more."""
         return False
@@ -189,6 +193,22 @@ class Dialect(ABC):
     def problems(self, db: Database) -> list[str]:
         """Return what the database finds wrong with its pages; none if it checks them itself."""
         return []
+
+    def direct(self) -> tuple[Any, str]:
+        """Open a session for notices alone; return it and the name of their channel.
+
+        Raises:
+            StorageError: It cannot be opened.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def migrate(self) -> int:
+        """Bring the tables up to the newest schema; return its number, or that of a newer one.
+
+        Raises:
+            StorageError: As in `open`, or the tables are in use; nothing was changed.
+        """
 
     def exists(self) -> bool:
         """Return whether a store was ever made here; make nothing.

@@ -443,6 +443,24 @@ def to_schema_6(db: Database) -> None:
         db.execute("ALTER TABLE memories ALTER COLUMN floats SET STORAGE EXTERNAL")
 
 
+def to_schema_7(db: Database) -> None:
+    """Add what the queue of workers needs: columns of `streams`, and PostgreSQL's indexes."""
+    key = "BLOB" if isinstance(db, sqlite3.Connection) else "BYTEA"
+    db.execute(f"ALTER TABLE streams ADD COLUMN tenant {key}")
+    db.execute("ALTER TABLE streams ADD COLUMN placed FLOAT")
+    if not isinstance(db, sqlite3.Connection):
+        for index in QUEUE_INDEXES:
+            db.execute(index)
+
+
+QUEUE_INDEXES: Final = (
+    "CREATE INDEX streams_open ON streams (thread, rid) WHERE ended IS NULL",
+    "CREATE INDEX streams_queue ON streams (tenant, placed, rid) "
+    "WHERE ended IS NULL AND tenant IS NOT NULL",
+)
+"""PostgreSQL's indexes of unfinished runs; a SQLite file has no workers."""
+
+
 def _add_checksums(db: Database, table: str, columns: Sequence[str]) -> None:
     key = "thread" if table == "leases" else "id" if table == "threads" else "rid"
     found = db.execute(f"SELECT {key}, {', '.join(columns)} FROM {table}").fetchall()
@@ -493,7 +511,7 @@ def _rows(db: Database, table: str, columns: Sequence[str]) -> Iterable[Any]:
 Migration = Callable[[Database], None]
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
-    *(to_schema_2, to_schema_3, to_schema_4, to_schema_5, to_schema_6),
+    *(to_schema_2, to_schema_3, to_schema_4, to_schema_5, to_schema_6, to_schema_7),
 )
 """The step at index 0 leads from schema 1 to schema 2, and so on; never change a released step."""
 

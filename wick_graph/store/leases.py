@@ -15,11 +15,11 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import func, select
 
 from wick_graph import langgraph_config
+from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import statements
 from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
 from wick_graph.store.connection import (
-    LEASE_SECONDS,
     Owed,
     StoreConnection,
     drop_unborn,
@@ -27,6 +27,15 @@ from wick_graph.store.connection import (
     owner,
 )
 from wick_graph.store.dialect import Database
+from wick_graph.store.keeper import (
+    LOOK_SECONDS,
+    Keeper,
+    all_held,
+    keeper_for,
+    lease_seconds,
+    renew_all,
+    taken_of,
+)
 from wick_graph.store.row_format import pack_id, text_bytes
 from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.statements import compiled
@@ -249,9 +258,6 @@ PLACE: Final = SuspectSlot()
 # lease is free at once.
 
 
-LOOK_SECONDS: Final = 1.0
-"""Interval at which the store checks that its leases are still its own."""
-
 _BUSY: Final = "thread {} is busy: another run goes on in it; wait for its end, or cancel it"
 
 _CREDIBLE: Final = 100 * LEASE_SECONDS
@@ -347,8 +353,7 @@ class Leases:
         self._nonce = secrets.token_hex(4).encode()
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._wake = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._keeper: Keeper | None = None
 
     def acquire(
         self,
@@ -407,7 +412,7 @@ class Leases:
             suspicion.charges,
             mark=suspicion.mark if alone else None,
             place=asking.place,
-            until=core.now() + LEASE_SECONDS,
+            until=core.now() + lease_seconds(core),
             clock=core.now,
         )
         tries = ~suspicion.charges if alone else suspicion.charges
@@ -427,7 +432,7 @@ class Leases:
             return INNOCENT
         row = self._known(thread, tuple(row))
         holder, _, until, tries, _ = row
-        held = _holds(self._core, holder, until)
+        held = is_held(self._core, holder, until)
         if held and not asking.force:
             raise ThreadBusyError(_BUSY.format(thread_id))
         if until != 0:
@@ -456,7 +461,7 @@ class Leases:
         return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
 
     def _judged(self, db: Database, thread: int, row: tuple[Any, ...]) -> Suspicion:
-        now, since = self._core.now(), row[2] - LEASE_SECONDS
+        now, since = self._core.now(), row[2] - lease_seconds(self._core)
         # A process of another machine cannot be checked: it counts as dead.
         survived = is_alive(row[0], elsewhere=False) or self._core.dialect.began(db) > since
         return judge(db, thread, row, now=now, survived=survived)
@@ -509,7 +514,7 @@ class Leases:
     def _holding(self, db: Database, thread_id: str) -> int | None:
         thread = self._core.thread(db, thread_id)
         row = None if thread is None else db.execute(statements.LEASE, (thread.id,)).fetchone()
-        return row[1] if row is not None and _holds(self._core, row[0], row[2]) else None
+        return row[1] if row is not None and is_held(self._core, row[0], row[2]) else None
 
     def together(self, work: Callable[[], T]) -> T:
         """Take or give back a lease, with all that belongs to it, in one commit.
@@ -605,35 +610,36 @@ class Leases:
                 if self._core.owed.get(thread) is one:
                     del self._core.owed[thread]
 
-    def renew(self) -> None:
-        """Renew every held lease; mark those that another owner has taken."""
-        with self._lock:
-            held = list(self._held)
-        if not held:
-            return
-        lost: list[Lease] = []
-        until = self._core.now() + LEASE_SECONDS
-        with self._core.writing(alone=True) as db:
-            for lease in held:
-                if db.execute(statements.RENEW_LEASE, (until, lease.thread, lease.epoch)).rowcount:
-                    lease.until = until
-                else:
-                    lost.append(lease)
-        for lease in lost:
-            if lease in self._held:  # otherwise it was given back meanwhile
-                lease.lose()
+    @property
+    def renews_each(self) -> float | None:
+        """The seconds between two renewals, if the lease has not its default length."""
+        return self._core.lease_seconds and self._core.lease_seconds / 3
 
-    def check_ownership(self) -> None:
-        """Find leases that another owner has taken, and stop their runs."""
+    @property
+    def sets_its_clock(self) -> bool:
+        """Whether another clock than the database's counts in this store."""
+        return self._core.clock != self._core.dialect.now
+
+    def held(self) -> list[Lease]:
+        """Return the leases that are held now."""
         with self._lock:
-            held = {lease.thread: lease for lease in self._held}
-        if not held:
-            return
-        query = select(leases.c.thread, leases.c.epoch).where(leases.c.thread.in_(list(held)))
-        with self._core.reading() as db:
-            epochs = dict(db.execute(*compiled(query)).fetchall())
-        for thread, lease in held.items():
-            if epochs.get(thread) != lease.epoch:
+            return [*self._held]
+
+    def renew(self, *others: Leases) -> None:
+        """Renew every lease of this store and of others in its database; note those taken away."""
+        if held := all_held(self, *others):
+            lost = renew_all(self._core, held, self._core.now() + lease_seconds(self._core))
+            still = all_held(self, *others)  # the others were given back meanwhile
+            for lease in lost:
+                if lease in still:
+                    lease.lose()
+
+    def check_ownership(self, *others: Leases) -> None:
+        """Find leases that another owner has taken, and stop their runs."""
+        if held := all_held(self, *others):
+            with self._core.reading() as db:
+                lost = taken_of(db, held)
+            for lease in lost:
                 lease.lose()
 
     def _hold(self, lease: Lease) -> None:
@@ -643,8 +649,8 @@ class Leases:
             self._held.add(lease)
             self._core.owed.pop(lease.thread, None)
             if self._keeper is None:
-                self._keeper = threading.Thread(target=self._keep, name="wick-leases", daemon=True)
-                self._keeper.start()
+                self._keeper = keeper_for(self._core)
+                self._keeper.add(self)
 
     def _name(self) -> bytes:
         """Return a name of this saver that no other process or saver has."""
@@ -655,23 +661,12 @@ class Leases:
             self._held.discard(lease)
         lease.leave_place()
 
-    def _keep(self) -> None:
-        rounds = 0
-        while not self._wake.wait(LOOK_SECONDS):
-            rounds += 1
-            try:
-                self.settle()
-                if rounds * LOOK_SECONDS >= LEASE_SECONDS / 3:
-                    rounds = 0
-                    self.renew()
-                else:
-                    self.check_ownership()
-            except Exception:  # a busy or full database: the next attempt is before the lease's end
-                continue
-
     def close(self) -> None:
-        """End the keeper and give back what is owed; held leases expire by themselves."""
-        self._wake.set()
+        """Leave the keeper and give back what is owed; held leases expire by themselves."""
+        with self._lock:
+            keeper, self._keeper = self._keeper, None
+        if keeper is not None and self._pid == os.getpid():
+            keeper.remove(self)
         self.settle(at_once=True)
 
 
@@ -715,11 +710,11 @@ def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str)
     row = db.execute(statements.LEASE, (thread,)).fetchone()
     if row is None or ((owed := core.owed.get(thread)) is not None and owed.epoch == row[1]):
         return
-    if _holds(core, row[0], row[2]):
+    if is_held(core, row[0], row[2]):
         raise ThreadBusyError(_BUSY.format(thread_id))
 
 
-def _holds(core: StoreConnection, holder: bytes, until: float) -> bool:
+def is_held(core: StoreConnection, holder: bytes, until: float) -> bool:
     """Return whether a lease holds; one that ends later than any can be taken for does not."""
     return 0 < until - core.now() < _CREDIBLE and is_alive(holder)
 

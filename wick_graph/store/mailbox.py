@@ -18,8 +18,9 @@ from typing import Any, Final, Literal, ParamSpec, TypeVar
 from sqlalchemy import Table, bindparam, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError
-from wick_graph.store.connection import LEASE_SECONDS, StoreConnection, is_alive, owner
+from wick_graph.store.connection import StoreConnection, is_alive, owner
 from wick_graph.store.dialect import Prepared
 from wick_graph.store.row_format import bytes_text, text_bytes
 from wick_graph.store.schema import facts, inbox, outbox

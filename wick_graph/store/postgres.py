@@ -3,43 +3,41 @@
 The first statement of a transaction that writes to a thread locks the thread's row and increments
 its version. No transaction waits for a row while it holds one. The clock is the server's: each
 transaction begins by reading it, and this machine's steady clock continues from there. To set the
-time for a session, a role or a database, set `wick.now`; tests do.
+time for a role or a database, set `wick.now`; tests do. Sessions keep no state (`store.sessions`).
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from sqlalchemy import BigInteger, Float, Integer, LargeBinary, SmallInteger, Table, Text
-from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.schema import CreateIndex, CreateTable
-from sqlalchemy.sql import Executable, Insert
-from sqlalchemy.sql.compiler import SQLCompiler
 
+from wick_graph.constants import POOL_SIZE
 from wick_graph.errors import StorageError, missing_extra
-from wick_graph.store import statements
+from wick_graph.store import sessions, statements
 from wick_graph.store.dialect import (
     Database,
     Dialect,
     Floats,
     Now,
-    Prepared,
-    Rows,
     Synchronous,
     ThreadRow,
 )
-from wick_graph.store.digests import MIGRATIONS, Account, Migration
-from wick_graph.store.schema import SCHEMA_VERSION, metadata
+from wick_graph.store.digests import MIGRATIONS, QUEUE_INDEXES, Migration
+from wick_graph.store.schema import OLDEST_BESIDE, SCHEMA_VERSION, metadata
+from wick_graph.store.sessions import DIALECT, Postgres
 from wick_graph.store.sqlite import APPLICATION_ID
-from wick_graph.store.statements import POSTGRES_NOW, StatementText
+from wick_graph.store.statements import POSTGRES_NOW
 
 if TYPE_CHECKING:
-    from psycopg import Connection, Cursor
+    from psycopg import Connection
 
 
 # --- PostgreSQL URLs: the server, our schema, and the secrets to hide.
@@ -120,83 +118,13 @@ def target_of(url: str) -> Target:
     return Target(conninfo, schema, timeout, name, tuple(sorted(secrets, key=len, reverse=True)))
 
 
-# --- A psycopg connection that takes the store's statements.
-
-
-DIALECT: Final = PGDialect(paramstyle="format")  # type: ignore[no-untyped-call]  # not typed there
-
-_texts: Final[dict[str | Prepared, str]] = {}
-
-
-def compiled(statement: Executable) -> tuple[str, list[Any], list[str]]:
-    """Return the text of a statement, its values, and the names of its parameters, in order."""
-    if isinstance(statement, Insert):
-        statement = statement.inline()  # return no keys
-    made = statement.compile(  # type: ignore[attr-defined]  # Executable lacks it in the stubs
-        dialect=DIALECT, compile_kwargs={"render_postcompile": True}
-    )
-    assert isinstance(made, SQLCompiler)
-    names = list(made.positiontup or ())
-    return str(made), [made.params[name] for name in names], names
-
-
-class Postgres:
-    """One session; each statement is translated once, and bytes are passed as they are."""
-
-    def __init__(self, raw: Connection[Any]) -> None:
-        self.raw = raw
-        self.account = Account()
-        self.errors: tuple[type[Exception], ...] = (raw.Error,)
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open, even a failed one."""
-        return not self.raw.closed and self.raw.info.transaction_status.value in (1, 2, 3)
-
-    def execute(self, text: str | Prepared, values: Sequence[Any] = (), /) -> Rows:
-        """Run a prepared statement, by its SQLite text, or one that was made for this call."""
-        known = _texts.get(text)
-        if known is None:
-            if isinstance(text, StatementText):
-                own, values, _ = compiled(text.statement)
-                return self._run(own, values)
-            known = _texts[text] = _translated(text)
-        return self._run(known, values)
-
-    def executemany(self, text: str | Prepared, rows: Iterable[Sequence[Any]], /) -> None:
-        """Run a statement once for each row of values, without waiting in between."""
-        known = _texts.get(text) or _translated(text)
-        self.raw.cursor().executemany(known, rows)
-
-    def script(self, text: str) -> list[Any]:
-        """Run several statements without values in one round trip; return the last one's rows."""
-        cursor = self.raw.execute(text, prepare=False)
-        while cursor.nextset():
-            pass
-        return list(cursor.fetchall()) if cursor.description else []
-
-    def close(self) -> None:
-        """Close the session; closing twice is harmless."""
-        self.raw.close()
-
-    def _run(self, text: str, values: Sequence[Any]) -> Cursor[Any]:
-        made: Cursor[Any] = self.raw.execute(text, values or None, binary=True)
-        return made
-
-
-def _translated(text: str | Prepared) -> str:
-    """Return PostgreSQL's text of a prepared statement; any other text is returned as it is."""
-    if not isinstance(text, Prepared):
-        return text
-    own, _, names = compiled(text.statement)
-    assert names == list(text.order), (names, text.order)
-    return own
-
-
 # --- Our tables in a PostgreSQL schema: made, brought up to date, and checked.
 #
 # The table `wick_meta` marks them as ours and holds their version. All changes of the schema are
-# one transaction under one lock, so one process makes them while others wait.
+# one transaction under one lock, so one process makes them while others wait. Programs of two
+# releases may work side by side: the newer one migrates first, and its schema names the oldest
+# one with programs that it serves. So a schema only adds, and the next one drops what is no
+# longer used.
 
 
 _TYPES: Final = {
@@ -210,6 +138,9 @@ _TYPES: Final = {
 
 _NO_COLUMN: Final = "42703"
 
+_LOCK_TAKEN: Final = ("55P03", "57014", "40P01")
+"""The error codes of a lock that was not free in time."""
+
 _OWN: Final = {
     "threads": ("version bigint",),
     "memories": ("dims integer", "floats real[]"),
@@ -217,35 +148,50 @@ _OWN: Final = {
 """Columns that SQLite's tables lack. `version` counts the transactions that wrote to a thread; a
 process's cache is for one version. `floats` has an item's vectors, of `dims` numbers each."""
 
+_META: Final = """
+SELECT application, version, (to_jsonb(m)->>'oldest')::int FROM "{schema}".wick_meta m
+"""
+
 _FOUND: Final = """
 WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = '{schema}')
-SELECT c.relname, a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || a.attgenerated::text
+SELECT c.relname, a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || a.attgenerated::text,
+    CASE WHEN a.attgenerated = '' AND a.attidentity = '' AND t.typtype <> 'd' THEN CASE
+        WHEN d.oid IS NOT NULL THEN pg_get_expr(d.adbin, d.adrelid)
+        WHEN NOT a.attnotnull THEN 'NULL' END END
 FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_attribute a ON a.attrelid = c.oid
+LEFT JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
 AND a.attnum > 0 AND NOT a.attisdropped
 UNION ALL SELECT c.relname, 'unique ' || array_to_string(array(
     SELECT a.attname FROM unnest(i.indkey) WITH ORDINALITY k(n, at)
-    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.n ORDER BY k.at), ',')
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.n ORDER BY k.at), ','), NULL
 FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_index i ON i.indrelid = c.oid
 WHERE i.indisunique
-UNION ALL SELECT c.relname, 'trigger ' || t.tgname
+UNION ALL SELECT c.relname, 'trigger ' || t.tgname, NULL
 FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_trigger t ON t.tgrelid = c.oid
-UNION ALL SELECT c.relname, 'rule ' || r.rulename
+UNION ALL SELECT c.relname, 'rule ' || r.rulename, NULL
 FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_rewrite r ON r.ev_class = c.oid
 WHERE c.relkind <> 'v'
-UNION ALL SELECT c.relname, 'constraint ' || k.conname
+UNION ALL SELECT c.relname, 'constraint ' || k.conname, NULL
 FROM ours n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_constraint k ON k.conrelid = c.oid
 WHERE k.contype IN ('c', 'f', 'x')
 """
 
+_HARMLESS: Final = re.compile(r"NULL(::[\w ]+)?|true|false|-?\d+|'[^']*'::[\w ]+")
+"""Defaults of columns that a later release added: constants, which run nothing."""
 
-def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) -> int:
+_MIGRATE: Final = "run `wick store migrate`"
+
+
+def version_of(db: Postgres, target: Target, newest: int) -> int:
     """Return the schema's version; 0 if there are no tables of ours yet.
 
     Raises:
-        StorageError: It holds tables of another program or a newer release; nothing was changed.
+        StorageError: It holds tables of another program, or of a release that serves no programs
+            of this one; nothing was changed.
     """
-    names = {name for name, _ in _found(db, target)}
+    names = {name for name, *_ in _found(db, target)}
     if "wick_meta" not in names:
         taken = sorted(names.intersection(metadata.tables))
         if taken:
@@ -255,7 +201,7 @@ def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) 
             )
         return 0
     try:
-        rows = db.script(f'SELECT application, version FROM "{target.schema}".wick_meta')
+        rows = db.script(_META.format(schema=target.schema))
     except db.errors as error:
         if getattr(error, "sqlstate", None) != _NO_COLUMN:
             raise
@@ -265,13 +211,13 @@ def version_of(db: Postgres, target: Target, newest: int = len(MIGRATIONS) + 1) 
             f"the database {target.name} belongs to another program: its wick_meta is not ours; "
             "name another one with ?schema="
         )
-    version = int(rows[0][1])
-    if version > newest:
+    _, version, oldest = rows[0]
+    if version > newest and (oldest is None or oldest > newest):
         raise StorageError(
             f"the database {target.name} was written by a newer wick_graph (schema {version}, "
             f"this one knows {newest}); upgrade wick_graph"
         )
-    return version
+    return int(version)
 
 
 def is_read_only(db: Postgres, target: Target) -> bool:
@@ -281,39 +227,84 @@ def is_read_only(db: Postgres, target: Target) -> bool:
     return bool(db.script(query)[0][0])
 
 
-def prepare(
-    db: Postgres,
-    target: Target,
-    steps: Sequence[Migration] = MIGRATIONS,
-    *,
-    reads_only: bool = False,
-) -> None:
-    """Make the tables, or bring them up to date, and compare them with ours.
+def prepare(db: Postgres, target: Target) -> None:
+    """Make the tables if there are none, and compare them with ours.
 
     Raises:
-        StorageError: As in `version_of`, or another program has changed them.
+        StorageError: As in `version_of`, or they are of an older release, or another program has
+            changed them.
+    """
+    version = version_of(db, target, SCHEMA_VERSION)
+    if not version:
+        version = migrate(db, target, MIGRATIONS)
+    if version < SCHEMA_VERSION:
+        raise StorageError(
+            f"the database {target.name} has schema {version}, and this wick_graph needs "
+            f"{SCHEMA_VERSION}; {_MIGRATE} once, and then open it again"
+        )
+    check(db, target)
+
+
+def migrate(db: Postgres, target: Target, steps: Sequence[Migration]) -> int:
+    """Bring the tables up to the newest schema, or make them; return the version from then on.
+
+    Programs may work meanwhile. They wait while the tables change, and not while this waits: it
+    gives up and tries again until all tables are free at the same moment.
+
+    Raises:
+        StorageError: As in `version_of`, or the tables were not free for a minute.
     """
     newest = len(steps) + 1
-    if (version := version_of(db, target, newest)) != newest:
-        if reads_only:
-            raise StorageError(
-                f"the database {target.name} has schema {version}, needs {newest}, and is open for "
-                "reading only; open it once with the right to write"
-            )
-        lock = f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, hashtext('{target.schema}'))"
-        db.script(f"BEGIN; {lock}")
+    until = time.monotonic() + MIGRATE_SECONDS
+    while True:
         try:
-            version = version_of(db, target, newest)
-            for statement in schema_statements(target.schema) if not version else ():
-                db.script(statement)
-            for step in steps[version - 1 :] if version else ():
-                step(db)
-            db.script(f'UPDATE "{target.schema}".wick_meta SET version = {newest}; COMMIT')
-        except BaseException:
-            if db.in_transaction:
-                db.script("ROLLBACK")
-            raise
-    check(db, target)
+            return _migrated(db, target, steps, newest)
+        except db.errors as error:
+            if getattr(error, "sqlstate", None) not in _LOCK_TAKEN or db.is_lost:
+                raise
+            if time.monotonic() > until:
+                raise StorageError(
+                    f"the tables of the database {target.name} were in use for "
+                    f"{MIGRATE_SECONDS:.0f} s; end long transactions and {_MIGRATE} again"
+                ) from error
+        time.sleep(_PAUSE)
+
+
+def _migrated(db: Postgres, target: Target, steps: Sequence[Migration], newest: int) -> int:
+    one = f"SELECT pg_advisory_xact_lock({APPLICATION_ID}, hashtext('{target.schema}'))"
+    db.script(f"{_BEGIN[True]}; SELECT {local_settings(target.schema)}; {one}")
+    try:
+        version = version_of(db, target, newest)
+        if version < newest:
+            if version:
+                _take_tables(db, target)
+                for step in steps[version - 1 :]:
+                    step(db)
+            else:
+                for statement in schema_statements(target.schema):
+                    db.script(statement)
+            db.script(
+                "ALTER TABLE wick_meta ADD COLUMN IF NOT EXISTS oldest integer; "
+                f"UPDATE wick_meta SET version = {newest}, oldest = {OLDEST_BESIDE}"
+            )
+        db.script("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.script("ROLLBACK")
+        raise
+    return max(version, newest)
+
+
+def _take_tables(db: Postgres, target: Target) -> None:
+    """Lock all tables, or fail within a moment: sooner than the server looks for deadlocks.
+
+    A transaction that writes locks a row of `threads` first, so it waits while it holds nothing.
+    """
+    found = sorted({name for name, *_ in _found(db, target)} & {*metadata.tables})
+    rest = ", ".join(name for name in found if name != "threads")
+    db.script("SET LOCAL lock_timeout TO '900ms'; LOCK TABLE threads IN ACCESS EXCLUSIVE MODE")
+    db.script(f"SET LOCAL statement_timeout TO '500ms'; LOCK TABLE {rest} IN ACCESS EXCLUSIVE MODE")
+    db.script("SET LOCAL statement_timeout TO 0")
 
 
 def schema_statements(schema: str) -> Iterator[str]:
@@ -329,19 +320,30 @@ def schema_statements(schema: str) -> Iterator[str]:
     added = ", ".join(f"ADD COLUMN {column}" for column in _OWN["memories"])
     yield f"ALTER TABLE memories {added}, ALTER COLUMN floats SET STORAGE EXTERNAL"
     yield "ALTER TABLE threads SET (fillfactor = 50)"
+    yield from QUEUE_INDEXES
 
 
 def check(db: Postgres, target: Target) -> None:
     """Compare the schema with ours: it has our tables, and nothing in them runs by itself.
 
+    Tables and columns that a later release added are accepted.
+
     Raises:
         StorageError: It differs; the text names the first difference. Nothing was changed.
     """
-    found: dict[str, set[str]] = {}
-    for name, part in _found(db, target):
-        found.setdefault(name, set()).add(part)
+    found: dict[str, dict[str, str | None]] = {}
+    for name, part, default in _found(db, target):
+        found.setdefault(name, {})[part] = default
     for name, table in metadata.tables.items():
-        differing = sorted(found.get(name, set()) ^ _expected(table))
+        there, ours = found.get(name, {}), _expected(table)
+        names = {part.partition(" ")[0] for part in ours if not part.startswith("unique ")}
+        differing = sorted(
+            part
+            for part in there.keys() ^ ours
+            if part in ours
+            or part.partition(" ")[0] in names
+            or not _HARMLESS.fullmatch(there[part] or "")
+        )
         if differing:
             what = f"{name}, {differing[0]}" if name in found else f"table {name} is missing"
             raise StorageError(
@@ -350,9 +352,10 @@ def check(db: Postgres, target: Target) -> None:
             )
 
 
-def _found(db: Postgres, target: Target) -> list[tuple[str, str]]:
+def _found(db: Postgres, target: Target) -> list[tuple[str, str, str | None]]:
+    """Return the parts of each table; with an added column that harms nothing, its default."""
     rows = db.script(_FOUND.format(schema=target.schema))
-    return [(str(name), str(part)) for name, part in rows]
+    return [(str(name), str(part), default) for name, part, default in rows]
 
 
 def _expected(table: Table) -> set[str]:
@@ -368,6 +371,11 @@ def _expected(table: Table) -> set[str]:
             parts.add(f"unique {','.join(column.name for column in index.columns)}")
     return parts.union(_OWN.get(table.name, ()))
 
+
+MIGRATE_SECONDS: Final = 60.0
+"""The longest time for which a migration tries to have all tables for itself."""
+
+_PAUSE: Final = 0.2
 
 CONNECT_SECONDS: Final = 10
 
@@ -406,6 +414,8 @@ _LOST: Final = ("08", "57P0", "25P03", "25P04")
 
 _AGAIN: Final = ("40001", "40P01")
 
+_BY_STATEMENT: Final = "statement pooling mode"
+
 _ADVICE: Final = (
     (("55P03",), "another process keeps it locked; try again"),
     (_AGAIN, "another process wrote the same rows; try again"),
@@ -434,14 +444,20 @@ class PostgresDialect(Dialect):
     lasts = True
 
     def __init__(
-        self, target: Target, synchronous: Synchronous = "FULL", *, reads_only: bool = False
+        self,
+        target: Target,
+        synchronous: Synchronous = "FULL",
+        *,
+        reads_only: bool = False,
+        pool_size: int = POOL_SIZE,
     ) -> None:
         if synchronous not in ("FULL", "NORMAL"):
             raise StorageError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
         self._driver = driver()
         self.errors = (self._driver.Error,)
         self._target = target
-        self._commit = "on" if synchronous == "FULL" else "off"
+        self._local = local_settings(target.schema, target.timeout, synchronous)
+        self._pool_size = pool_size
         self._ahead = time.time() - time.monotonic()
         self._reads_only = self.reads_only = reads_only
 
@@ -455,11 +471,11 @@ class PostgresDialect(Dialect):
         return time.monotonic() + self._ahead
 
     def open(self, now: Now) -> Database:
-        """Connect, and make the tables if there are none."""
+        """Look at the tables, and make them if there are none."""
         db = self._connected()
         try:
             self.reads_only = self._reads_only or is_read_only(db, self._target)
-            prepare(db, self._target, reads_only=self.reads_only)
+            prepare(db, self._target)
         except self.errors as error:
             db.close()
             raise self.explained(error) from error
@@ -473,15 +489,7 @@ class PostgresDialect(Dialect):
         assert isinstance(db, Postgres)
         own = now == self.now
         clock = POSTGRES_NOW if own else f"set_config('wick.now', '{now()!r}', true)"
-        ((moment, path),) = db.script(
-            f"{_BEGIN[write]}; SELECT {clock}, current_setting('search_path')"
-        )
-        if path.strip('"') != self._target.schema:
-            db.script("ROLLBACK")
-            raise StorageError(
-                f"the database {self._target.name} answers from another session than the one that "
-                "was opened; set the connection pooler to session mode"
-            )
+        *_, moment = db.script(f"{_BEGIN[write]}; SELECT {self._local}, {clock}")[0]
         if own:
             self._ahead = moment - time.monotonic()
         return 0
@@ -496,6 +504,8 @@ class PostgresDialect(Dialect):
         code = getattr(error, "sqlstate", None) or ""
         text = self._target.redacted(str(error)) or type(error).__name__
         advice = next((say for codes, say in _ADVICE if code.startswith(codes)), None)
+        if _BY_STATEMENT in text:
+            advice = "a pooler in this mode has no transactions; set it to transaction mode"
         if advice is None:
             cut = code.startswith(_LOST) or isinstance(error, self._driver.OperationalError)
             advice = _CUT if cut else "see the cause"
@@ -511,7 +521,11 @@ class PostgresDialect(Dialect):
 
     def is_lost(self, db: Database) -> bool:
         """Return whether the session is over."""
-        return isinstance(db, Postgres) and db.raw.closed
+        return isinstance(db, Postgres) and db.is_lost
+
+    def version(self, db: Database) -> int:
+        """Return the version of the schema in the database."""
+        return int(db.execute("SELECT version FROM wick_meta").fetchone()[0])
 
     def may_pass(self, error: BaseException) -> bool:
         """Return whether another transaction was in the way, or the connection was lost."""
@@ -543,15 +557,36 @@ class PostgresDialect(Dialect):
         """Return whether there are tables of ours."""
         db = self._connected()
         try:
-            return version_of(db, self._target) > 0
+            return version_of(db, self._target, SCHEMA_VERSION) > 0
         except self.errors as error:
             raise self.explained(error) from error
         finally:
             db.close()
 
-    def _connected(self) -> Postgres:
+    def migrate(self) -> int:
+        """Bring the tables up to the newest schema; return its number, or that of a newer one."""
+        db = self._connected()
         try:
-            raw = self._driver.connect(
+            version = migrate(db, self._target, MIGRATIONS)
+            check(db, self._target)
+        except self.errors as error:
+            raise self.explained(error) from error
+        finally:
+            db.close()
+        return version
+
+    def _connected(self) -> Postgres:
+        pool = sessions.join(self._target.conninfo, self._pool_size, self._session, self.name)
+        return Postgres(pool, self._local, self._driver)
+
+    def _session(self) -> Connection[Any]:
+        """Open a session.
+
+        A pooler shows by the server's process, which is not the one that it named itself. The next
+        transaction may be of another process then, so the server keeps no plans of statements.
+        """
+        try:
+            raw: Connection[Any] = self._driver.connect(
                 self._target.conninfo,
                 autocommit=True,
                 prepare_threshold=_SOON,
@@ -568,36 +603,57 @@ class PostgresDialect(Dialect):
         dumper = type("FloatsDumper", (self._driver.types.string.BytesBinaryDumper,), as_array)
         raw.adapters.register_dumper(Floats, dumper)
         try:
-            db = Postgres(raw)
-            db.script(
-                f"""SET search_path TO "{self._target.schema}";
-                SET statement_timeout TO '{self._target.timeout}';
-                SET lock_timeout TO '{LOCK_SECONDS}s';
-                SET idle_in_transaction_session_timeout TO '{IDLE_SECONDS}s';
-                SET synchronous_commit TO {self._commit};
-                SET client_encoding TO 'UTF8'"""
-            )
-        except self.errors as error:
+            served = raw.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+        except BaseException:
             raw.close()
-            raise self.explained(error) from error
-        return db
+            raise
+        if served != (raw.info.backend_pid,):
+            raw.prepare_threshold = None
+        return raw
+
+    def direct(self) -> tuple[Any, str]:
+        """Open a session for notices alone, which notes within seconds that the server is away."""
+        soon = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+        ours = {**self._settings(), **soon, "tcp_user_timeout": 10_000}
+        ours["application_name"] = "wick_graph notices"
+        try:
+            raw = self._driver.connect(self._target.conninfo, autocommit=True, **ours)
+        except self.errors as error:
+            raise self.explained(error) from None
+        return raw, f"wick_{blake2b(self._target.schema.encode(), digest_size=8).hexdigest()}"
 
     def _settings(self) -> dict[str, Any]:
         """Return our defaults for libpq's settings that the URL does not set."""
         known = self._driver.conninfo.conninfo_to_dict(self._target.conninfo)
         ours = {
             "connect_timeout": CONNECT_SECONDS,
+            "client_encoding": "UTF8",
             "application_name": "wick_graph",
             "keepalives_idle": IDLE_SECONDS,
             "tcp_user_timeout": IDLE_SECONDS * 1000,
         }
+        known.pop("client_encoding", None)
         return {name: value for name, value in ours.items() if name not in known}
 
 
-def postgres(url: str, synchronous: Synchronous, *, reads_only: bool = False) -> PostgresDialect:
+def local_settings(schema: str, timeout: str = "0", synchronous: Synchronous = "FULL") -> str:
+    """Return what a transaction sets for itself, as the columns of a SELECT."""
+    values = {
+        "search_path": f'"{schema}"',
+        "statement_timeout": timeout,
+        "lock_timeout": f"{LOCK_SECONDS}s",
+        "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
+        "synchronous_commit": "on" if synchronous == "FULL" else "off",
+    }
+    return ", ".join(f"set_config('{name}', '{value}', true)" for name, value in values.items())
+
+
+def postgres(
+    url: str, synchronous: Synchronous, *, reads_only: bool = False, pool_size: int = POOL_SIZE
+) -> PostgresDialect:
     """Return the database of a PostgreSQL URL, without opening it.
 
     Raises:
         StorageError: The URL cannot be parsed, or psycopg is not installed.
     """
-    return PostgresDialect(target_of(url), synchronous, reads_only=reads_only)
+    return PostgresDialect(target_of(url), synchronous, reads_only=reads_only, pool_size=pool_size)

@@ -28,7 +28,8 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
-from wick_graph.constants import WARM_BYTES
+from wick_graph.constants import POOL_SIZE, WARM_BYTES
+from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import Address, address_of
 from wick_graph.store import cleanup, copying
 from wick_graph.store.allowlist import AllowList, graph_above
@@ -43,8 +44,10 @@ from wick_graph.store.journal_rows import JournalRows, RecordedRuns
 from wick_graph.store.leases import Lease, Leases, follows_its_writes, is_fresh, keeper_of
 from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.mailbox import Mailbox
+from wick_graph.store.notices import Notices
 from wick_graph.store.postgres import SCHEMES, postgres
 from wick_graph.store.row_format import pack_id
+from wick_graph.store.schema import SCHEMA_VERSION
 from wick_graph.store.server_rows import ServerRuns, Tokens
 from wick_graph.store.sqlite import Sqlite, path_of
 from wick_graph.store.threads import Sweeper, Threads, sweep
@@ -52,7 +55,13 @@ from wick_graph.store.threads import Sweeper, Threads, sweep
 # --- From a store's URL to its database.
 
 
-def dialect_of(url: str, synchronous: Synchronous = "FULL", *, reads_only: bool = False) -> Dialect:
+def dialect_of(
+    url: str,
+    synchronous: Synchronous = "FULL",
+    *,
+    reads_only: bool = False,
+    pool_size: int = POOL_SIZE,
+) -> Dialect:
     """Return the database of a URL, without opening it.
 
     With `reads_only` it is never changed, even if this process has the right to.
@@ -62,7 +71,7 @@ def dialect_of(url: str, synchronous: Synchronous = "FULL", *, reads_only: bool 
             quotes the URL, which may hold a password.
     """
     if url.partition("://")[0] in SCHEMES:
-        return postgres(url, synchronous, reads_only=reads_only)
+        return postgres(url, synchronous, reads_only=reads_only, pool_size=pool_size)
     return Sqlite(path_of(url), synchronous, reads_only=reads_only)
 
 
@@ -101,6 +110,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
         keys: Keys | str | None = None,
         read_only: bool = False,
         warm_bytes: int = WARM_BYTES,
+        lease: float | None = None,
+        pool_size: int = POOL_SIZE,
     ) -> Self:
         """Open `sqlite:///path.db`, or `sqlite://` for a database in memory.
 
@@ -115,7 +126,10 @@ class SqlSaver(BaseCheckpointSaver[int]):
         store, and opens it again. A store that this process may not write to opens for reading;
         with `read_only`, any store does, and nothing in it is changed. Agents keep up to
         `warm_bytes` of messages, as encoded, in memory between runs, so that a turn does not read
-        its thread again; 0 keeps none.
+        its thread again; 0 keeps none. All stores of a process share `pool_size` sessions with a
+        PostgreSQL server; the largest size that any of them asks for holds. A run of a process
+        of another machine that gives no sign of life for `lease` seconds, by default 30, may be
+        taken over; all processes of a database must agree on it.
 
         Raises:
             StorageError: The URL, the file or the keys cannot be used; nothing was changed.
@@ -124,10 +138,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
         codec = Codec(AllowList(allow))
         watchful = os.environ.get("WICK_DEBUG") == "1" if debug is None else debug
         known = check_keys(keys)
-        dialect = dialect_of(url, synchronous, reads_only=read_only)
+        dialect = dialect_of(url, synchronous, reads_only=read_only, pool_size=pool_size)
         core = StoreConnection(
             dialect, tenant=tenant, ttl=ttl, debug=watchful, keys=known, warm_bytes=warm_bytes
         )
+        core.lease_seconds = lease
         return cls(core, codec)
 
     @property
@@ -147,6 +162,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def files(self) -> tuple[str, ...]:
         """The absolute path of the database's file on this machine; none if it is elsewhere."""
         return self._core.dialect.files
+
+    @property
+    def has_machines(self) -> bool:
+        """Whether processes of several machines may use the store."""
+        return self._core.dialect.locks
 
     @property
     def is_encrypted(self) -> bool:
@@ -177,6 +197,26 @@ class SqlSaver(BaseCheckpointSaver[int]):
     def mailbox(self) -> Mailbox:
         """The inbox and the outbox of the tenant's gateway, and what it keeps beside them."""
         return Mailbox(self._core)
+
+    @property
+    def notices(self) -> Notices:
+        """Hints to the other processes of the database, and theirs."""
+        return self._core.notices
+
+    @notices.setter
+    def notices(self, notices: Notices) -> None:
+        self._core.notices = notices
+
+    def check(self) -> None:
+        """Check that the database answers, and has our schema.
+
+        Raises:
+            StorageError: It does not, or has not.
+        """
+        with self._core.reading() as db:
+            version = self._core.dialect.version(db)
+        if version < SCHEMA_VERSION:
+            raise StorageError(f"the schema is {version}, and this release needs {SCHEMA_VERSION}")
 
     def sweep(self) -> list[str]:
         """Delete expired idle threads, and return their ids.

@@ -28,7 +28,11 @@ from sqlalchemy import (
     literal_column,
 )
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
+
+OLDEST_BESIDE: Final = 6
+"""The oldest schema with programs that may work in PostgreSQL with this one. A schema that only
+adds keeps it; what a schema no longer uses, the next one drops, and then raises it."""
 
 LANE_BITS: Final = 32
 """An item's key is `lane << LANE_BITS | place`."""
@@ -230,11 +234,17 @@ streams: Final = Table(
     Column("first", BigInteger, nullable=False),
     Column("key", LargeBinary),
     Column("body", LargeBinary, nullable=False),
+    Column("tenant", LargeBinary),
+    Column("placed", Float),
     UniqueConstraint("thread", "run"),
     UniqueConstraint("key"),
 )
 """The runs of a server: their requests, and the number of their first event. `key` is a hash of the
-caller's idempotency key."""
+caller's idempotency key.
+
+`tenant` and `placed` are for runs of workers; all others lack them. `placed` is NULL while an
+earlier run of the thread is unfinished, 0 once the run may begin, and then the time at which it got
+a job in the queue. Both are hints that no digest covers: a wrong one costs time only."""
 
 events: Final = Table(
     "events",

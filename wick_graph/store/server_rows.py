@@ -8,20 +8,23 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, ParamSpec, TypeVar, get_args
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
-from wick_graph.store import cleanup, statements
+from wick_graph.store import cleanup, queued, statements
 from wick_graph.store.cleanup import Event
 from wick_graph.store.connection import StoreConnection, is_at_work, owner
+from wick_graph.store.dialect import Prepared
 from wick_graph.store.digests import changing_run
-from wick_graph.store.leases import check_free
+from wick_graph.store.keeper import lease_seconds
+from wick_graph.store.leases import check_free, is_held
+from wick_graph.store.notices import topic
 from wick_graph.store.row_format import Context, bytes_text, pack_id, text_bytes, unpack_id
-from wick_graph.store.schema import LANE_BITS, PLACES, streams, threads, tokens
+from wick_graph.store.schema import LANE_BITS, PLACES, leases, streams, threads, tokens
 from wick_graph.store.statements import Now, checked, compiled
 
 # --- Access tokens of a server; only their hashes are stored.
@@ -174,6 +177,19 @@ def _hash(secret: str) -> bytes:
 
 RUNNING: Final = "running"
 
+QUEUED: Final = "queued"
+
+QUARANTINED: Final = "quarantined"
+
+UNFINISHED: Final = frozenset({QUEUED, RUNNING, QUARANTINED})
+
+_PLACE: Final = Prepared(
+    lambda: select(streams.c.status, streams.c.first).where(
+        streams.c.thread == bindparam("t"), streams.c.run == bindparam("r")
+    ),
+    *("t", "r"),
+)
+
 P = ParamSpec("P")
 
 T = TypeVar("T")
@@ -189,7 +205,7 @@ class StreamRow:
     thread_id: str
     run_id: str
     status: str
-    """`running`, or why it stopped."""
+    """`queued`, `running`, `quarantined`, or why it stopped."""
     started: float
     ended: float | None
     first: int
@@ -202,10 +218,27 @@ class StreamRow:
     """When that server began."""
     named: bool = False
     """Whether the caller named the thread."""
+    traceparent: str = ""
+    """The span of the request, as W3C's header has it; empty for none."""
+    external: bool = False
+    """Whether workers execute the run."""
+    dead: bool = False
+    """Whether the run was ended because it killed its processes."""
+    machine: str = ""
+    """The machine with the files of the run's agent; empty if all machines share them."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run has not ended."""
+        return self.status in UNFINISHED
 
     def tell(self, event: str, data: Mapping[str, Any]) -> dict[str, Any]:
         """Make an event of this run."""
         return {"event": event, "run_id": self.run_id, "data": data, "thread_id": self.thread_id}
+
+
+_FIELDS: Final = {one.name for one in fields(StreamRow)}
+"""A later release may store more beside the request."""
 
 
 class ServerRuns:
@@ -222,31 +255,64 @@ class ServerRuns:
         """The name of this process and store; no other has it."""
         return f"{bytes_text(owner())}#{id(self._core):x}"
 
-    def tenants(self) -> list[str]:
-        """Return the tenants of the database that have unfinished runs."""
-        going_on = streams.c.status == RUNNING
-        return self._tenants(threads.join(streams, streams.c.thread == threads.c.id), going_on)
-
     def tenants_to_sweep(self) -> list[str]:
         """Return the tenants of the database that have expired threads."""
-        return self._tenants(threads, threads.c.expires_at <= Now())
-
-    def _tenants(self, source: Any, condition: Any) -> list[str]:
-        query = select(threads.c.tenant).select_from(source).where(condition).distinct()
+        query = select(threads.c.tenant).where(threads.c.expires_at <= Now()).distinct()
         with self._core.reading() as db:
             found = db.execute(*compiled(query)).fetchall()
         return sorted(bytes_text(name) for (name,) in found if name != b"\xff")
 
-    def give_up(self, row: StreamRow, error: str, status: str = "failed") -> None:
+    def orphans(self) -> list[tuple[str, str, str]]:
+        """Return tenant, thread and id of the begun runs of all tenants that no process executes.
+
+        The oldest come first. This only reads; `claim` decides who executes a run.
+        """
+        query = select(
+            threads.c.tenant, threads.c.thread, streams.c.run, leases.c.owner, leases.c.until
+        )
+        query = query.select_from(
+            streams.join(threads, threads.c.id == streams.c.thread).outerjoin(
+                leases, leases.c.thread == streams.c.thread
+            )
+        )
+        begun = streams.c.status.in_((RUNNING, QUARANTINED))
+        query = query.where(begun, streams.c.ended.is_(None)).order_by(streams.c.started)
+        with self._core.reading() as db:
+            rows = db.execute(*compiled(query)).fetchall()
+        free = [row for row in rows if row[3] is None or not is_held(self._core, *row[3:])]
+        return [
+            (bytes_text(tenant), bytes_text(key), unpack_id(run))
+            for tenant, key, run, *_ in free
+            if tenant != b"\xff"
+        ]
+
+    def give_up(
+        self,
+        row: StreamRow,
+        error: str,
+        status: str = "failed",
+        *,
+        dead: bool = False,
+        waits: bool = False,
+    ) -> bool:
         """End an unfinished run that no server executes; its readers get the error.
+
+        With `waits`, end it only if it still waits. Returns whether it has ended here.
 
         Raises:
             ThreadNotFoundError: The thread was deleted.
         """
         with self._core.writing(row.thread_id) as db:
-            thread, going_on = self._state(db, row)
-            if going_on:
-                self._cut(db, thread, row, status, error)
+            thread, now = self._state(db, row)
+            if now not in UNFINISHED or (waits and now != QUEUED):
+                return False
+            if now == QUEUED:
+                row = self._numbered(db, thread, row)
+            if dead:
+                row = replace(row, dead=True)
+                self._put_by(db, thread, row, "")
+            self._cut(db, thread, row, status, error)
+        return True
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call one of these methods in the store's thread."""
@@ -261,6 +327,7 @@ class ServerRuns:
         most_threads: int | None = None,
         *,
         named: bool = False,
+        machine: str = "",
     ) -> StreamRow | None:
         """Record the beginning of a run.
 
@@ -274,7 +341,8 @@ class ServerRuns:
             ThreadBusyError: Another run goes on in the thread.
         """
         try:
-            return self._begin(thread_id, run_id, asked, key, most_threads, named)
+            by: dict[str, Any] = {"named": named, **({"machine": machine} if machine else {})}
+            return self._begin(thread_id, run_id, asked, key, most_threads, by)
         except StorageError:  # two servers may have taken the same key at the same moment
             if key is None or (known := self.by_key(key)) is None:
                 raise
@@ -287,7 +355,7 @@ class ServerRuns:
         asked: Mapping[str, Any],
         key: bytes | None,
         most_threads: int | None,
-        named: bool,
+        by: dict[str, Any],
     ) -> StreamRow | None:
         core = self._core
         with core.writing(thread_id) as db:
@@ -301,7 +369,7 @@ class ServerRuns:
             first = cleanup.last_event(db, thread) + 1
             now = core.now()
             run = pack_id(run_id)
-            by: dict[str, Any] = {"server": self.server, "since": now, "named": named}
+            by = {"server": self.server, "since": now, **by}
             body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
             with changing_run(db, thread, run):
                 db.execute(statements.PUT_SERVER_RUN, (thread, run, RUNNING, now, first, key, body))
@@ -315,6 +383,92 @@ class ServerRuns:
             asked=asked,
             **by,
         )
+
+    def admit(
+        self,
+        thread_id: str,
+        run_id: str,
+        asked: Mapping[str, Any],
+        key: bytes | None = None,
+        most_threads: int | None = None,
+        *,
+        named: bool = False,
+        waits: bool = False,
+        traceparent: str = "",
+    ) -> StreamRow | None:
+        """Record a run that a worker is to execute; it is `queued`.
+
+        With `waits`, it waits for earlier runs of its thread, in the order of arrival.
+        `traceparent` is the span that asks for it; the rest is as in `begin`.
+
+        Raises:
+            ThreadBusyError: Another run goes on in the thread, and this one does not wait.
+        """
+        core = self._core
+        by: dict[str, Any] = {"named": named, "external": True}
+        if traceparent:
+            by["traceparent"] = traceparent
+        try:
+            with core.writing(thread_id) as db:
+                if key is not None and (known := self._by_key(db, key)) is not None:
+                    return known
+                if most_threads is not None and self._is_full(db, thread_id, most_threads):
+                    return None
+                thread = core.thread_for_writing(db, thread_id).id
+                alone, last = db.execute(queued.OPEN_RUNS, (thread,)).fetchone()
+                if not waits:
+                    if alone:
+                        raise ThreadBusyError(f"thread {thread_id} is busy: a run of it goes on")
+                    check_free(core, db, thread, thread_id)
+                now, first = core.now(), max(queued.BEHIND, last or 0) + 1
+                run = pack_id(run_id)
+                body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
+                placed = None if alone else 0.0
+                values = (thread, run, QUEUED, now, first, key, body, core.tenant, placed)
+                with changing_run(db, thread, run):
+                    db.execute(queued.ADMIT_RUN, values)
+        except StorageError:  # two servers may have taken the same key at the same moment
+            if key is None or (known := self.by_key(key)) is None:
+                raise
+            return known
+        return StreamRow(
+            thread_id=thread_id,
+            run_id=run_id,
+            status=QUEUED,
+            started=now,
+            ended=None,
+            first=first,
+            asked=asked,
+            **by,
+        )
+
+    def unfinished(self) -> list[tuple[str, str, int, float]]:
+        """Return tenant, status, number and first arrival of workers' runs, for all tenants."""
+        mine = (streams.c.ended.is_(None), streams.c.tenant.is_not(None))
+        groups = (streams.c.tenant, streams.c.status)
+        query = select(*groups, func.count(), func.min(streams.c.started)).where(*mine)
+        with self._core.reading() as db:
+            rows = db.execute(*compiled(query.group_by(*groups))).fetchall()
+        return sorted((bytes_text(tenant), *rest) for tenant, *rest in rows)
+
+    def waiting(self) -> int:
+        """Count the queued runs of the tenant."""
+        with self._core.reading() as db:
+            row = db.execute(queued.WAITING_RUNS, (self._core.tenant, QUEUED)).fetchone()
+        return int(row[0])
+
+    def quarantine(self, row: StreamRow) -> None:
+        """Mark a run that is to be executed in a process of its own; it goes on.
+
+        Raises:
+            ThreadNotFoundError: The thread was deleted.
+        """
+        with self._core.writing(row.thread_id) as db:
+            thread, now = self._state(db, row)
+            run = pack_id(row.run_id)
+            if now == RUNNING:
+                with changing_run(db, thread, run):
+                    db.execute(queued.MARK_RUN, (QUARANTINED, row.first, thread, run))
 
     def make_thread(
         self, thread_id: str, agent: str | None, ttl: str | float | None, most_threads: int
@@ -337,24 +491,37 @@ class ServerRuns:
                 )
         return True
 
-    def claim(self, row: StreamRow) -> bool:
-        """Claim an unfinished run that no server executes; False if it has ended.
+    def claim(self, row: StreamRow, instead_of: str = "") -> StreamRow | None:
+        """Claim an unfinished run that no server executes, or the given one; None if it has ended.
+
+        A queued run begins: its row gets the number of its first event.
 
         Raises:
             ThreadBusyError: Another server executes it, or another run goes on in its thread.
             ThreadNotFoundError: The thread was deleted.
         """
         with self._core.writing(row.thread_id) as db:
-            thread, going_on = self._state(db, row)
-            if not going_on:
-                return False
+            thread, now = self._state(db, row)
+            if now not in UNFINISHED:
+                return None
             check_free(self._core, db, thread, row.thread_id)
-            for now in map(
-                self._row, db.execute(statements.RUNS_IN, self._running(thread)).fetchall()
-            ):
-                self._refuse_anothers(db, thread, now)
+            for status in (RUNNING, QUARANTINED):
+                found = db.execute(statements.RUNS_IN, (self._core.tenant, thread, status))
+                for other in map(self._row, found.fetchall()):
+                    if not instead_of or other.server != instead_of:
+                        self._refuse_anothers(db, thread, other)
+            if now == QUEUED:
+                run = pack_id(row.run_id)
+                if db.execute(queued.EARLIER_RUNS, (thread, thread, run)).fetchone()[0]:
+                    raise ThreadBusyError(f"thread {row.thread_id} has runs that came earlier")
+                row = self._numbered(db, thread, row)
             self._put_by(db, thread, row, self.server)
-        return True
+        return row
+
+    def note_machine(self, row: StreamRow) -> None:
+        """Note which machine has the files of a run that this process has claimed."""
+        with self._core.writing(row.thread_id) as db:
+            self._put_by(db, self._thread(db, row.thread_id), row, self.server)
 
     def leave(self, row: StreamRow) -> None:
         """Release a run that has not ended, so that any server may claim it.
@@ -363,8 +530,8 @@ class ServerRuns:
             ThreadNotFoundError: The thread was deleted.
         """
         with self._core.writing(row.thread_id) as db:
-            thread, going_on = self._state(db, row)
-            if going_on:
+            thread, now = self._state(db, row)
+            if now in UNFINISHED:
                 self._put_by(db, thread, row, "")
 
     def append(
@@ -384,8 +551,8 @@ class ServerRuns:
             ThreadNotFoundError: The thread was deleted meanwhile.
         """
         with self._core.writing(row.thread_id) as db:
-            thread, going_on = self._state(db, row)
-            if not going_on:
+            thread, now = self._state(db, row)
+            if now not in UNFINISHED:
                 raise ThreadBusyError(f"the run {row.run_id} was ended by another server")
             rid = thread << LANE_BITS | last
             body = self._seal(thread, row.thread_id, list(added), "events", rid)
@@ -419,6 +586,13 @@ class ServerRuns:
         with self._core.reading(thread_id) as db:
             query = self._query().where(self._is(thread_id)).order_by(streams.c.first.desc())
             return [self._row(row) for row in db.execute(*compiled(query.limit(limit))).fetchall()]
+
+    def open_in(self, thread_id: str) -> list[StreamRow]:
+        """Return the unfinished runs of a thread, the oldest first."""
+        with self._core.reading(thread_id) as db:
+            query = self._query().where(self._is(thread_id), streams.c.status.in_(UNFINISHED))
+            rows = db.execute(*compiled(query.order_by(streams.c.first))).fetchall()
+            return [self._row(row) for row in rows]
 
     def latest(self, limit: int) -> list[StreamRow]:
         """Return the runs of all threads that began last."""
@@ -460,6 +634,37 @@ class ServerRuns:
             seals = self._core.seals(thread, text_bytes(thread_id))
             return cleanup.events_after(db, thread, after, high, seals)
 
+    def look(self, row: StreamRow, after: int) -> tuple[list[tuple[int, Event]], bool]:
+        """Return some pages of a run's events after a number, and whether the run goes on.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            StorageError: A page is damaged.
+        """
+        key = text_bytes(row.thread_id)
+        with self._core.reading(row.thread_id) as db:
+            thread = self._thread(db, row.thread_id)
+            status, first = db.execute(_PLACE, (thread, pack_id(row.run_id))).fetchone() or ("", 0)
+            if status == QUEUED or not status:
+                return [], status == QUEUED
+            high = cleanup.last_number(db, thread, first)
+            seals = self._core.seals(thread, key)
+            after = after if after < queued.BEHIND else first - 1  # it waited when its reader came
+            events = cleanup.events_after(db, thread, after, high, seals)
+        return events, status in UNFINISHED
+
+    async def run_and_tell(
+        self, thread_id: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call one of these methods as `run` does, then tell all processes of the thread."""
+        made = await self.run(work, *args, **kwargs)
+        self._core.notices.tell(self.topic(thread_id))
+        return made
+
+    def topic(self, thread_id: str, kind: str = "thread") -> str:
+        """Return the topic of notices about a thread."""
+        return topic(kind, self._core.tenant, text_bytes(thread_id))
+
     # --- Inside a transaction.
 
     def _thread(self, db: Any, thread_id: str) -> int:
@@ -475,13 +680,20 @@ class ServerRuns:
         row = db.execute(statements.THREADS, (self._core.tenant,)).fetchone()
         return bool(row is not None and row[0] >= most)
 
-    def _state(self, db: Any, row: StreamRow) -> tuple[int, bool]:
-        """Return the number of a run's thread, and whether the run goes on."""
+    def _state(self, db: Any, row: StreamRow) -> tuple[int, str]:
+        """Return the number of a run's thread, and the run's status."""
         key, run = text_bytes(row.thread_id), pack_id(row.run_id)
         found = db.execute(statements.STATE, (self._core.tenant, key, run)).fetchone()
         if found is None:
             raise ThreadNotFoundError(f"there is no thread {row.thread_id!r}")
-        return found[0], found[1] == RUNNING
+        return found[0], found[1]
+
+    def _numbered(self, db: Any, thread: int, row: StreamRow) -> StreamRow:
+        """Let a queued run begin: its events follow those of the thread."""
+        first, run = cleanup.last_event(db, thread) + 1, pack_id(row.run_id)
+        with changing_run(db, thread, run):
+            db.execute(queued.MARK_RUN, (RUNNING, first, thread, run))
+        return replace(row, status=RUNNING, first=first)
 
     def _running(self, thread: int) -> tuple[Any, ...]:
         return self._core.tenant, thread, RUNNING
@@ -493,12 +705,15 @@ class ServerRuns:
         now, lease = self._core.now(), db.execute(statements.HOLDER, (thread,)).fetchone()
         has_expired = lease is not None and row.since < lease[1] < now
         server = text_bytes(row.server.rpartition("#")[0])
-        if has_expired or not is_at_work(server, now - row.since):
+        at_work = is_at_work(server, now - row.since, lease_seconds(self._core))
+        if has_expired or not at_work:
             return
         raise ThreadBusyError(f"thread {row.thread_id} is busy: a run of another server goes on")
 
     def _put_by(self, db: Any, thread: int, row: StreamRow, server: str) -> None:
         by = {"server": server, "since": self._core.now(), "named": row.named}
+        more = {name: getattr(row, name) for name in ("traceparent", "external", "dead", "machine")}
+        by |= {name: value for name, value in more.items() if value}
         run = pack_id(row.run_id)
         body = self._seal(thread, row.thread_id, {**row.asked, _BY: by}, "stream", thread, run)
         with changing_run(db, thread, run):
@@ -520,6 +735,8 @@ class ServerRuns:
         run = pack_id(row.run_id)
         with changing_run(db, thread, run):
             db.execute(statements.END_RUN, (status, self._core.now(), thread, run))
+        if row.external:  # the next one of the thread may begin
+            db.execute(queued.NEXT_RUN, (0.0, thread, thread))
 
     def _by_key(self, db: Any, key: bytes) -> StreamRow | None:
         row = db.execute(statements.RUN_OF_KEY, (self._core.tenant, key)).fetchone()
@@ -543,7 +760,7 @@ class ServerRuns:
         key, run, status, started, ended, first, thread, body = row
         unseal = self._core.seals(thread, bytes(key)).unseal
         asked = json.loads(unseal(body, "a row of streams", "stream", thread, run))
-        by = asked.pop(_BY, {})
+        by = {name: value for name, value in asked.pop(_BY, {}).items() if name in _FIELDS}
         return StreamRow(
             thread_id=bytes_text(key),
             run_id=unpack_id(run),

@@ -553,16 +553,6 @@ PUT_LEASE: Final = Prepared(
 
 _held = (leases.c.thread == _b("t"), leases.c.epoch == _b("e"))
 
-RENEW_LEASE: Final = Prepared(
-    lambda: (
-        update(leases)
-        .values(**checked(leases, {"until": _b("u")}))
-        .where(*_held, leases.c.until > literal_column("0"))
-    ),
-    *("u", "t", "e"),
-)
-"""A lease that was given back meanwhile stays given back."""
-
 SPARE_LEASE: Final = Prepared(
     lambda: (
         update(leases)

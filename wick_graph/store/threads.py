@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, Self, get_args
 
-from sqlalchemy import and_, bindparam, delete, literal_column, or_, select, update
+from sqlalchemy import and_, bindparam, delete, exists, literal_column, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
@@ -24,7 +24,7 @@ from wick_graph.store.connection import SINCE, StoreConnection, is_alive, note_t
 from wick_graph.store.dialect import Database, Prepared
 from wick_graph.store.leases import Lease, check
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
-from wick_graph.store.schema import checkpoints, leases, memories, threads
+from wick_graph.store.schema import checkpoints, leases, memories, streams, threads
 from wick_graph.store.statements import Now, checked, compiled
 from wick_graph.types import THREAD_ID_PATTERN
 
@@ -98,6 +98,7 @@ def expired(core: StoreConnection) -> tuple[ColumnElement[bool], ...]:
         SINCE + threads.c.ttl <= Now(),
         threads.c.pinned == 0,
         or_(threads.c.status.not_in(_KEPT), dead),
+        ~exists().where(streams.c.thread == threads.c.id, streams.c.status == "queued"),
     )
 
 

@@ -23,6 +23,7 @@ from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import ModelRequest, peek, position
 from wick_graph.core.stopping import PART
 from wick_graph.engine.graph import ChainStep
+from wick_graph.engine.result import spent_tokens
 from wick_graph.errors import ConfigError, RunCancelled, ThreadBusyError, ToolError, WickError
 from wick_graph.hooks.protocol import BaseHook, HookContext
 from wick_graph.messages import ToolResult
@@ -301,6 +302,8 @@ class TaskEnd:
     """The answer, the error, or the questions."""
     question: str = ""
     """The id of the first question, if it waits."""
+    tokens: int = 0
+    """What it cost, once it is done."""
 
 
 class Watcher(Protocol):
@@ -715,7 +718,9 @@ def _outcome(begun: Begun, result: Result) -> TaskEnd:
         return TaskEnd(begun, "waiting", text, str(result.interrupts[0].id) if asked else "")
     if why == "cancelled":
         return TaskEnd(begun, "cancelled", CANCELLED)
-    return TaskEnd(begun, "done", result.text or f"It gave no answer: it stopped because of {why}.")
+    text, tokens = result.text, spent_tokens(result, whole=True)
+    text = text or f"It gave no answer: it stopped because of {why}."
+    return TaskEnd(begun, "done", text, tokens=tokens)
 
 
 def _record_of(ended: Mapping[str, Any], ctx: ToolContext) -> BaseMessage | None:

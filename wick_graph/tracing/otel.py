@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
@@ -226,6 +227,34 @@ class RequestTracer:
         """Send the remaining spans, if this object set up the export."""
         if self._ours:
             self._provider.shutdown()
+
+
+def current_traceparent() -> str:
+    """Return the current span as W3C's header has it; empty for none, or without OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:  # then no span has begun
+        return ""
+    from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415  # an optional extra
+
+    carrier: dict[str, str] = {}
+    tracecontext.TraceContextTextMapPropagator().inject(carrier)
+    return carrier.get("traceparent", "")
+
+
+@contextmanager
+def carried(traceparent: str) -> Iterator[None]:
+    """Begin the spans of the block, and of tasks made in it, below a span of another process."""
+    if not traceparent or "opentelemetry.trace" not in sys.modules:
+        yield
+        return
+    from opentelemetry import context  # noqa: PLC0415  # an optional extra
+    from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415  # as above
+
+    carrier = {"traceparent": traceparent}
+    token = context.attach(tracecontext.TraceContextTextMapPropagator().extract(carrier))
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 class RequestSpan:

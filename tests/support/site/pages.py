@@ -41,7 +41,7 @@ ORDER: Final = {
     "how-to": (
         *("python", "tools", "hooks", "approvals", "guardrails", "context", "subagents"),
         *("messages", "threads", "long-term-memory", "checkpointer", "sandbox", "server"),
-        *("langgraph-clients", "ag-ui"),
+        *("langgraph-clients", "ag-ui", "ai-sdk", "a2a", "editors"),
         *("testing", "debugging", "page"),
         *("gateway", "gateway-channels", "gateway-people", "gateway-memory", "gateway-schedule"),
     ),
@@ -49,7 +49,7 @@ ORDER: Final = {
         *("configuration", "agents-yaml", "cli", "commands", "http", "events", "errors"),
         *("providers", *(name.replace(".", "-") for name in reference.DOORS)),
     ),
-    "explanation": ("graph", "durability", "journal", "threat-model", "comparison"),
+    "explanation": ("graph", "durability", "speed", "journal", "threat-model", "comparison"),
     "project": ("changes", "working-on-it", "benchmarks"),
 }
 """What comes first in each part. A page that is not named here follows, by its name."""

@@ -21,10 +21,12 @@ from wick_graph.server.guard import Answerer, RequestContext
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.server.protocols.langgraph.asking import AskForm, Unsupported, start
 from wick_graph.server.protocols.langgraph.following import messages_in, waiting
+from wick_graph.server.protocols.parts import RUNS, Part, Parts
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.service.options import Problem
 from wick_graph.store.server_rows import StreamRow
+from wick_graph.tools import frontend
 
 router: Final = APIRouter(tags=["ag-ui"])
 
@@ -44,8 +46,18 @@ class ResumeEntry(BaseModel):
     metadata: dict[str, Any] | None = None
 
 
+class FrontendTool(BaseModel):
+    """A tool that the page has; a call of it is an interrupt, and the page's result its answer."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    name: Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    description: Annotated[str, Field(max_length=10_000)] = ""
+    parameters: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
 class RunAgentInput(BaseModel):
-    """A request for a run; the agent's tools and state are its own."""
+    """A request for a run; the agent's state is its own."""
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
     thread_id: schemas.ThreadIdText
@@ -54,8 +66,8 @@ class RunAgentInput(BaseModel):
     resume: Annotated[list[ResumeEntry], Field(max_length=100)] | None = None
     protocol_version: str | None = None
     parent_run_id: str | None = None
+    tools: Annotated[list[FrontendTool], Field(max_length=64)] | None = None
     state: Unsupported = None
-    tools: Unsupported = None
     context: Unsupported = None
     forwarded_props: Unsupported = None
 
@@ -79,12 +91,8 @@ async def run(context: Answerer, agent_id: schemas.AgentIdPath, form: RunAgentIn
     return EventStream(pieces, ping=limits.ping, send_timeout=limits.send, headers=headers)
 
 
-_RUNS: Final = 1_000
-"""The latest runs of a thread, among which a request's may be."""
-
-
 async def _known(context: RequestContext, agent: Agent, form: RunAgentInput) -> StreamRow | None:
-    rows = await context.streams.run(context.streams.of_thread, form.thread_id, _RUNS)
+    rows = await context.streams.run(context.streams.of_thread, form.thread_id, RUNS)
     named = ((row, row.asked.get("labels", {}).get("metadata", {})) for row in rows)
     found = next((row for row, labels in named if labels.get(_RUN) == form.run_id), None)
     if found is None:
@@ -97,14 +105,60 @@ async def _known(context: RequestContext, agent: Agent, form: RunAgentInput) -> 
 
 async def _started(context: RequestContext, agent: Agent, form: RunAgentInput) -> StreamRow:
     asked: dict[str, Any] = {"assistant_id": agent.name, "metadata": {_RUN: form.run_id}}
-    if form.resume:
+    tools = [one.model_dump(exclude={"metadata"}) for one in form.tools or ()]
+    _check_tools(agent, tools)
+    resume = form.resume or await _results(context, agent, form)
+    if resume:
         await context.thread(form.thread_id)
         state = await agent.graph.aget_state(shapes.at(form.thread_id))
-        asked["command"] = {"resume": _answers(state, form.resume)}
+        asked["command"] = {"resume": _answers(state, resume)}
     else:
         asked |= {"input": {"messages": form.messages}, "if_not_exists": "create"}
-    run = await start(context, AskForm(**asked, multitask_strategy="reject"), form.thread_id)
-    return run.row
+    made = AskForm(**asked, multitask_strategy="reject")
+    return await start(context, made, form.thread_id, frontend_tools=tools)
+
+
+def _check_tools(agent: Agent, tools: list[dict[str, Any]]) -> None:
+    """Refuse tools that the agent has, or that the model cannot be shown.
+
+    Raises:
+        Problem: One of them is refused.
+    """
+    own = agent.spec.toolbox.at({}) if tools else {}
+    for index, one in enumerate(tools):
+        taken = one["name"] in own or one["name"] in [known["name"] for known in tools[:index]]
+        if taken or agent.spec.guest:
+            why = "there is a tool of that name" if taken else "a graph takes no more tools"
+            raise Problem(400, f"tools[{index}].name: {why}")
+        frontend.frontend_tool(one)
+
+
+async def _results(context: RequestContext, agent: Agent, form: RunAgentInput) -> list[ResumeEntry]:
+    """Return the results of the calls that wait for the page, which clients send as messages.
+
+    Raises:
+        Problem: A message of the user follows them.
+    """
+    told: dict[str, Any] = {}
+    for one in form.messages:
+        if one.get("role") == "tool":
+            told[str(one.get("toolCallId"))] = one.get("content")
+    if not told or await context.saver.threads.aget(form.thread_id) is None:
+        return []
+    state = await agent.graph.aget_state(shapes.at(form.thread_id))
+    calls = {
+        one.value["call_id"]: one.id for one in state.interrupts if frontend.is_call(one.value)
+    }
+    found = [
+        ResumeEntry.model_validate(
+            {"interruptId": key, "status": "resolved", "payload": told[call]}
+        )
+        for call, key in calls.items()
+        if call in told
+    ]
+    if found and form.messages[-1].get("role") == "user":
+        raise Problem(400, "messages: send the results of the tools first, then the new message")
+    return found
 
 
 def _answers(state: StateSnapshot, given: list[ResumeEntry]) -> dict[str, Any]:
@@ -114,11 +168,19 @@ def _answers(state: StateSnapshot, given: list[ResumeEntry]) -> dict[str, Any]:
     if {*known} != {one.id for one in state.interrupts}:
         raise Problem(400, "resume: answer each question that waits, and no other")
     made: dict[str, Any] = {
-        one.id: known[one.id].payload for one in state.interrupts if one not in calls
+        one.id: _result(known[one.id]) if frontend.is_call(one.value) else known[one.id].payload
+        for one in state.interrupts
+        if one not in calls
     }
     if calls:
         made[calls[0].id] = {"decisions": [_decision(known[one.id], one.value) for one in calls]}
     return made
+
+
+def _result(given: ResumeEntry) -> str:
+    if given.status == "cancelled":
+        return "the user cancelled this call; it was not run"
+    return frontend.result_text(given.payload)
 
 
 def _decision(given: ResumeEntry, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +204,7 @@ async def _told(
     context: RequestContext, agent: Agent, row: StreamRow, run_id: str
 ) -> AsyncIterator[Told | None]:
     ids = {"threadId": row.thread_id, "runId": run_id}
-    projection = _Projection(row)
+    parts = Parts(row)
     live = context.tenant.runs.find(row)
     log = None if live is None else live.event_log
     yield {"type": "RUN_STARTED", **ids}
@@ -152,8 +214,9 @@ async def _told(
             continue
         _, event = entry
         context.service.metrics_of(context.caller.tenant).sent()
-        for told in projection.of(event):
-            yield told
+        for part in parts.of(event):
+            for told in _parts(part):
+                yield told
         if event["event"] in TERMINAL:
             for told in await _end(agent, row, event):
                 yield {**told, **ids} if told["type"] == "RUN_FINISHED" else told
@@ -177,6 +240,10 @@ async def _end(agent: Agent, row: StreamRow, event: Wire) -> list[Told]:
 
 def _question(found: Any) -> Told:
     value = found.value
+    if frontend.is_call(value):
+        own = {"tool": value["tool"], "args": shapes.plain(value["args"]), "frontend": True}
+        where = {"toolCallId": value["call_id"], "metadata": own}
+        return {"id": found.id, "reason": "tool_call", "message": "", **where}
     if not shapes.is_approval(value):
         text = value if isinstance(value, str) else (value or {}).get("question", "")
         return {"id": found.id, "reason": "input_required", "message": str(text)}
@@ -214,101 +281,32 @@ def _result_id(call: str) -> str:
     return f"result-{call}"
 
 
-class _Projection:
-    """Turns a run's events into those of AG-UI; each part begins once, and ends."""
+def _parts(part: Part) -> Iterator[Told]:
+    """Yield AG-UI's events for a part."""
+    kind, key, data = part
+    if kind == "reasoning-start":
+        yield {"type": "REASONING_START", "messageId": key}
+        yield {"type": "REASONING_MESSAGE_START", "messageId": key, "role": "reasoning"}
+    elif kind == "reasoning-end":
+        yield {"type": "REASONING_MESSAGE_END", "messageId": key}
+        yield {"type": "REASONING_END", "messageId": key}
+    elif kind == "text-start":
+        yield {"type": "TEXT_MESSAGE_START", "messageId": key, "role": "assistant"}
+    elif kind == "call-start":
+        named = {"toolCallName": data["name"], "parentMessageId": data["reply"]}
+        yield {"type": "TOOL_CALL_START", "toolCallId": key, **named}
+    elif kind == "result":
+        result = {"messageId": _result_id(key), "toolCallId": key, "role": "tool"}
+        yield {"type": "TOOL_CALL_RESULT", **result, "content": data["output"]}
+    elif kind in _PLAIN:
+        name, of = _PLAIN[kind]
+        yield {"type": name, of: key, **data}
 
-    def __init__(self, row: StreamRow) -> None:
-        self._run_id = row.run_id
-        self._count = 0
-        self._begin()
 
-    def _begin(self) -> None:
-        self._count += 1
-        self._key = ""
-        self._open: dict[str, Told] = {}
-        """What has begun and not ended: kind, and its last event."""
-        self._calls: dict[Any, str] = {}
-        self._has_text = False
-
-    def of(self, event: Wire) -> Iterator[Told]:
-        """Yield the events of one of ours."""
-        kind, data = event["event"], event.get("data", {})
-        if kind in ("on_chat_model_start", "on_chat_model_retry", "error"):
-            yield from self._close()
-            self._begin()
-        elif kind == "on_chat_model_stream":
-            yield from self._piece(data)
-        elif kind == "on_chat_model_end":
-            yield from self._whole(data)
-        elif kind == "on_tool_end":
-            call = event["run_id"]
-            result = {"messageId": _result_id(call), "toolCallId": call, "role": "tool"}
-            yield {"type": "TOOL_CALL_RESULT", **result, "content": data["output"]}
-
-    def _name(self, data: Mapping[str, Any]) -> str:
-        """Return the reply's id."""
-        if not self._key:
-            self._key = data.get("message_id") or f"run-{self._run_id}-{self._count}"
-        return self._key
-
-    def _piece(self, data: Mapping[str, Any]) -> Iterator[Told]:
-        key = self._name(data)
-        if thought := data.get("reasoning"):
-            yield from self._reasoning(f"{key}-reasoning", thought)
-        if data["delta"]:
-            yield from self._text(key, data["delta"])
-        for piece in data.get("calls", ()):
-            yield from self._call(key, piece)
-
-    def _reasoning(self, key: str, delta: str) -> Iterator[Told]:
-        own = {"messageId": key}
-        if "reasoning" not in self._open:
-            self._open["reasoning"] = own
-            yield {"type": "REASONING_START", **own}
-            yield {"type": "REASONING_MESSAGE_START", **own, "role": "reasoning"}
-        yield {"type": "REASONING_MESSAGE_CONTENT", **own, "delta": delta}
-
-    def _text(self, key: str, delta: str) -> Iterator[Told]:
-        yield from self._close("reasoning")
-        if "text" not in self._open:
-            self._open["text"] = {"messageId": key}
-            yield {"type": "TEXT_MESSAGE_START", "messageId": key, "role": "assistant"}
-        self._has_text = True
-        yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": key, "delta": delta}
-
-    def _call(self, key: str, piece: Mapping[str, Any]) -> Iterator[Told]:
-        index = piece.get("index")
-        if index not in self._calls:
-            if not piece.get("id") or not piece.get("name"):
-                return  # the whole reply tells it
-            yield from self._close("reasoning", "text")
-            call = self._calls[index] = str(piece["id"])
-            self._open[call] = {"toolCallId": call}
-            named = {"toolCallName": piece["name"], "parentMessageId": key}
-            yield {"type": "TOOL_CALL_START", "toolCallId": call, **named}
-        if piece.get("args"):
-            call = self._calls[index]
-            yield {"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": piece["args"]}
-
-    def _whole(self, data: Mapping[str, Any]) -> Iterator[Told]:
-        key = self._name(data)
-        if data["content"] and not self._has_text:
-            yield from self._text(key, data["content"])
-        for call in data["tool_calls"]:
-            if call["id"] not in self._calls.values():
-                args = json.dumps(call["args"])
-                yield from self._call(key, {**call, "index": ("whole", call["id"]), "args": args})
-        yield from self._close()
-        self._begin()
-
-    def _close(self, *kinds: str) -> Iterator[Told]:
-        for kind in kinds or [*self._open]:
-            own = self._open.pop(kind, None)
-            if own is None:
-                continue
-            if kind == "reasoning":
-                yield {"type": "REASONING_MESSAGE_END", **own}
-                yield {"type": "REASONING_END", **own}
-            else:
-                ended = "TEXT_MESSAGE_END" if kind == "text" else "TOOL_CALL_END"
-                yield {"type": ended, **own}
+_PLAIN: Final[Mapping[str, tuple[str, str]]] = {
+    "reasoning-delta": ("REASONING_MESSAGE_CONTENT", "messageId"),
+    "text-delta": ("TEXT_MESSAGE_CONTENT", "messageId"),
+    "text-end": ("TEXT_MESSAGE_END", "messageId"),
+    "call-delta": ("TOOL_CALL_ARGS", "toolCallId"),
+    "call-end": ("TOOL_CALL_END", "toolCallId"),
+}

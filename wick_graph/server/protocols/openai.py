@@ -19,7 +19,7 @@ from wick_graph.server.routes.runs import SUSPENDED, finished, streamed
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import events_after
 from wick_graph.service.options import Problem, openai_error
-from wick_graph.service.runs import DetachedRun, RunRequest, with_schema
+from wick_graph.service.runs import DetachedRun, RunRequest, row_of, with_schema
 from wick_graph.store.server_rows import StreamRow
 
 # --- Convert runs to OpenAI's JSON: whole answers, and chunks of streamed ones.
@@ -407,20 +407,20 @@ async def complete(
         agent_id=form.model, kind="message", messages=messages, output_schema=schema
     )
     run = await context.begin(request, thread_id)
-    assert isinstance(run, DetachedRun)
-    headers = {"X-Thread-Id": run.row.thread_id, "X-Run-Id": run.row.run_id}
+    row = row_of(run)
+    headers = {"X-Thread-Id": row.thread_id, "X-Run-Id": row.run_id}
     if form.stream:
         usage = form.stream_options is not None and bool(form.stream_options.include_usage)
         used = _used(run) if usage else None
-        return _stream(context, run, Chunks(run.row, form.model, used, typed=typed))
+        return _stream(context, run, Chunks(row, form.model, used, typed=typed))
     try:
         answer = await finished(context, run)
         if answer["interrupted"]:
-            raise unanswered(run.row, answer["interrupts"])
+            raise unanswered(row, answer["interrupts"])
     except Problem as problem:
         problem.headers = {**headers, **problem.headers, **_ONCE}
         raise
-    return JSONResponse(completion(run.row, form.model, answer), headers=headers)
+    return JSONResponse(completion(row, form.model, answer), headers=headers)
 
 
 _ONCE: Final = {"x-should-retry": "false"}
@@ -458,20 +458,24 @@ def _check(context: RequestContext, model: str) -> None:
         raise Problem(404, f"the model {model!r:.80} does not exist", more)
 
 
-def _used(run: DetachedRun) -> Callable[[], Mapping[str, int]]:
+def _used(run: DetachedRun | StreamRow) -> Callable[[], Mapping[str, int]]:
+    if isinstance(run, StreamRow):  # a worker has the result
+        return dict
     return lambda: {} if run.result is None else run.result.usage.to_dict()
 
 
-def _stream(context: RequestContext, run: DetachedRun, chunks: Chunks) -> EventStream:
+def _stream(context: RequestContext, run: DetachedRun | StreamRow, chunks: Chunks) -> EventStream:
+    row, log = row_of(run), run.event_log if isinstance(run, DetachedRun) else None
+
     async def pieces() -> AsyncIterator[bytes | None]:
         yield chunks.begin()
-        async for entry in events_after(context.saver, run.row, run.row.first - 1, run.event_log):
+        async for entry in events_after(context.saver, row, row.first - 1, log):
             if entry is not None:
                 context.service.metrics_of(context.caller.tenant).sent()
             yield None if entry is None else chunks.of(entry[1])
         yield chunks.fail(Problem(503, SUSPENDED))
 
-    return streamed(context, run.row, pieces, context.options.on_disconnect, {})
+    return streamed(context, row, pieces, context.options.on_disconnect, {})
 
 
 async def _messages(

@@ -39,7 +39,7 @@ agent_router: Final = APIRouter(tags=["agents"])
 
 _AgentId = Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]
 
-_SERVERS: Final = ("workdir", "folder", "readable", "image", "docker_host")
+_SERVERS: Final = ("workdir", "folder", "readable", "image", "docker_host", "shared")
 
 
 class BackendForm(schemas.Form):
@@ -119,7 +119,7 @@ async def list_agents(context: Reader) -> Any:
     "/agents/", response_model=schemas.AgentAnswer, status_code=201, include_in_schema=False
 )
 async def add(context: Admin, form: AgentForm) -> Any:
-    """Add an agent for the caller's tenant, until the server stops."""
+    """Add an agent for the caller's tenant, at all servers and workers of the database."""
     if form.agent_id in RESERVED_IDS:
         raise Problem(400, f"agent_id: {form.agent_id!r} is reserved for the server's own paths")
     given = form.model_dump(exclude={"agent_id"}, exclude_unset=True, exclude_none=True)
@@ -147,7 +147,7 @@ async def show(context: Reader, agent_id: schemas.AgentIdPath) -> Any:
 @agent_router.delete("/agents/{agent_id}", status_code=204, response_class=Response)
 async def remove(context: Admin, agent_id: schemas.AgentIdPath) -> Response:
     """Remove an agent that the caller's tenant added."""
-    context.tenant.agents.remove(agent_id)
+    await asyncio.to_thread(context.tenant.agents.remove, agent_id)
     return Response(status_code=204)
 
 
@@ -171,7 +171,7 @@ async def flow(context: Reader, agent_id: schemas.AgentIdPath) -> dict[str, Any]
 async def switch_hooks(
     context: Admin, agent_id: schemas.AgentIdPath, form: schemas.HooksForm
 ) -> dict[str, Any]:
-    """Switch an agent's hooks on and off for the caller's tenant, until the server stops."""
+    """Switch an agent's hooks on and off for the caller's tenant, at all servers and workers."""
     switch = partial(context.tenant.agents.switch, on=form.add, off=form.remove)
     left = await asyncio.to_thread(switch, agent_id)
     return {"agent_id": agent_id, "hooks": left}
@@ -342,9 +342,7 @@ async def register(context: Admin, form: schemas.ToolForm) -> dict[str, Any]:
         )
         check_free(form.name)
         health = await _health(tool, client)
-        context.tenant.agents.tools.register(tool, agent=form.agent_id, override=True)
-        tell = context.tenant.bus.tell
-        tell("config_changed", agent_id=form.agent_id, tool=form.name, change="added")
+        await asyncio.to_thread(context.tenant.agents.register, tool, form.agent_id)
     except ConfigError as error:
         raise Problem(409 if form.name in RESERVED else 400, str(error)) from None
     except RefusedError as error:
@@ -357,9 +355,8 @@ async def register(context: Admin, form: schemas.ToolForm) -> dict[str, Any]:
 async def deregister(context: Admin, name: NamePath, agent_id: AgentQuery = None) -> dict[str, Any]:
     """Deregister a tool."""
     _check_agent(context, agent_id)
-    if not context.tenant.agents.tools.deregister(name, agent=agent_id):
+    if not await asyncio.to_thread(context.tenant.agents.deregister, name, agent_id):
         raise Problem(404, "tool not found")
-    context.tenant.bus.tell("config_changed", agent_id=agent_id, tool=name, change="removed")
     return {"status": "deregistered", "name": name}
 
 

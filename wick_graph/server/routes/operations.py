@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import PlainTextResponse
 
 from wick_graph.errors import MessageError, StorageError, ThreadNotFoundError
@@ -13,7 +13,7 @@ from wick_graph.journal import Journal
 from wick_graph.messages import Messages, ToolCall, ai, message, messages_to_wick, role_of
 from wick_graph.server import schemas
 from wick_graph.server.guard import Admin, Reader, RequestContext
-from wick_graph.service import runs
+from wick_graph.service import metrics
 from wick_graph.service.options import Problem
 from wick_graph.store.journal_rows import RecordedRun
 from wick_graph.store.server_rows import StreamRow
@@ -30,14 +30,33 @@ async def health() -> Any:
     return {"status": "ok"}
 
 
+@health_router.get("/livez", response_model=schemas.HealthAnswer, tags=["server"])
+async def alive() -> Any:
+    """Report that the process answers, whatever its database does; needs no token."""
+    return {"status": "ok"}
+
+
+@health_router.get("/readyz", response_model=schemas.HealthAnswer, tags=["server"])
+async def ready(request: Request) -> Any:
+    """Report that requests can be served now; needs no token.
+
+    The answer is 503 while the database is away or has an older schema, and while the server stops.
+    """
+    if (why := await request.app.state.service.unready()) is not None:
+        raise Problem(503, why, headers={"Retry-After": "1"})
+    return {"status": "ok"}
+
+
 @health_router.get("/metrics", response_class=PlainTextResponse, tags=["server"])
 async def numbers(context: Admin) -> PlainTextResponse:
     """Return the metrics of the caller's tenant in Prometheus' text format.
 
     The tenant `local`, which runs the server, gets those of the whole server.
     """
-    said = runs.metrics_text(context.service, context.caller.tenant)
-    return PlainTextResponse(said, media_type=runs.MEDIA_TYPE)
+    said = metrics.metrics_text(context.service, context.caller.tenant)
+    if context.service.queue is not None:
+        said += await metrics.queue_text(context.service, context.caller.tenant)
+    return PlainTextResponse(said, media_type=metrics.MEDIA_TYPE)
 
 
 @health_router.get("/agents/messages/test", tags=["messages"])

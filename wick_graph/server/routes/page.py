@@ -389,7 +389,7 @@ async def compare(
 
 
 _CHATS: Final = 200
-"""The most chats that have their threads looked for."""
+"""Most chats to look up the gateway's threads of."""
 
 
 @router.get("/gateway")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -17,6 +18,7 @@ from wick_graph.debug.answers import Answers
 from wick_graph.server.guard import API, Reader, RequestContext
 from wick_graph.server.recordings import answers_of, is_admitted
 from wick_graph.server.sse import EventStream, frame
+from wick_graph.service.event_log import changes
 from wick_graph.service.options import Problem
 from wick_graph.types import THREAD_ID_PATTERN
 
@@ -29,6 +31,12 @@ _MOST: Final = 64
 
 _LOOK: Final = 0.3
 """Seconds between two looks for what no event of this process announces."""
+
+_ADMITTED: Final = 2.0
+"""Seconds between two looks whether the caller may still read."""
+
+_QUIET: Final = 15.0
+"""Seconds between two looks at the rows of a silent thread, with notices of other servers."""
 
 _EVENTS: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": {}}}}
 
@@ -50,6 +58,8 @@ class _Topic:
     thread_id: str
     after: int
     moments: Answers | None
+    changed: asyncio.Event
+    """Set when the thread's runs may have more events."""
     due: float = 0.0
 
     async def read(self) -> list[tuple[int, Any]]:
@@ -58,9 +68,13 @@ class _Topic:
             return await self._moments(self.moments)
         live = self.context.tenant.runs.live.get(self.thread_id)
         found = None if live is None else live.event_log.since(self.after)
-        if found is None:
+        if found is None and (self.changed.is_set() or time.monotonic() >= self.due):
+            self.changed.clear()
             streams = self.context.streams
             found = await streams.run(streams.read, self.thread_id, self.after)
+            quiet = not found and self.context.saver.notices.works
+            self.due = time.monotonic() + _QUIET if quiet else 0.0
+        found = found or []
         return [(number, REDACTOR.value(event)) for number, event in found]
 
     async def _moments(self, answers: Answers) -> list[tuple[int, Any]]:
@@ -71,9 +85,11 @@ class _Topic:
         return [(row.seq, row.model_dump()) for row in page.moments]
 
     def news(self) -> list[asyncio.Event]:
-        """Return an event that is set when the run of this process writes its next event."""
+        """Return what is set when a run has more events."""
+        if self.moments is not None:
+            return []
         live = self.context.tenant.runs.live.get(self.thread_id)
-        return [] if live is None or self.moments is not None else [live.event_log.news()]
+        return [self.changed if live is None else live.event_log.news()]
 
 
 @router.get("/stream", response_class=Response, responses=_EVENTS)
@@ -86,30 +102,41 @@ async def stream(context: Reader, request: Request, follow: Topics = []) -> Even
     topics = [await _topic(context, request, text) for text in follow]
 
     async def pieces() -> AsyncIterator[bytes | None]:
-        known: int | None = None
-        checked = 0.0
-        while not context.service.draining:
-            if time.monotonic() >= checked + _LOOK:
-                if not await is_admitted(context, request):
-                    return
-                checked = time.monotonic()
-            known, news = context.tenant.bus.after(known)
-            for event in news:
-                yield frame(None, {"event": "news", "data": event})
-            waits = [event for topic in topics for event in topic.news()]  # before they are read
-            found = False
+        with ExitStack() as stack:
             for topic in topics:
-                for number, event in await topic.read():
-                    found, topic.after = True, number
-                    kind = "run" if topic.moments is None else "moments"
-                    data = {"thread_id": topic.thread_id, "number": number, "data": event}
-                    yield frame(None, {"event": kind, "data": data})
-            yield None
-            if not found:
-                await _first(waits)
+                topic.changed = stack.enter_context(changes(context.saver, topic.thread_id))
+            async with aclosing(_pieces(context, request, topics)) as found:
+                async for piece in found:
+                    yield piece
 
     limits = context.options.limits
     return EventStream(pieces, ping=limits.ping, send_timeout=limits.send)
+
+
+async def _pieces(
+    context: RequestContext, request: Request, topics: Sequence[_Topic]
+) -> AsyncGenerator[bytes | None]:
+    known: int | None = None
+    checked = 0.0
+    while not context.service.draining:
+        if time.monotonic() >= checked + _ADMITTED:
+            if not await is_admitted(context, request):
+                return
+            checked = time.monotonic()
+        known, news = context.tenant.bus.after(known)
+        for event in news:
+            yield frame(None, {"event": "news", "data": event})
+        waits = [event for topic in topics for event in topic.news()]  # before they are read
+        found = False
+        for topic in topics:
+            for number, event in await topic.read():
+                found, topic.after = True, number
+                kind = "run" if topic.moments is None else "moments"
+                data = {"thread_id": topic.thread_id, "number": number, "data": event}
+                yield frame(None, {"event": kind, "data": data})
+        yield None
+        if not found:
+            await _first(waits)
 
 
 async def _topic(context: RequestContext, request: Request, text: str) -> _Topic:
@@ -119,7 +146,7 @@ async def _topic(context: RequestContext, request: Request, text: str) -> _Topic
     if await context.saver.threads.aget(thread_id) is None:
         raise Problem(404, "thread not found", {"thread_id": thread_id})
     moments = await answers_of(context, request, thread_id) if kind == "moments" else None
-    return _Topic(context, thread_id, int(after), moments)
+    return _Topic(context, thread_id, int(after), moments, asyncio.Event())
 
 
 async def _first(events: Sequence[asyncio.Event]) -> None:

@@ -19,7 +19,7 @@ from wick_graph.server.schemas import run_answer, stream_answer
 from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.event_log import Wire, events_after
 from wick_graph.service.options import OnDisconnect, Problem, problem_of
-from wick_graph.service.runs import DetachedRun, RunRequest, with_schema
+from wick_graph.service.runs import DetachedRun, RunRequest, row_of, with_schema
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
 # --- Start, follow, cancel and resume runs.
@@ -124,7 +124,7 @@ async def events(context: Reader, run_id: schemas.RunIdPath, last: LastEventId =
 async def cancel(context: Runner, run_id: schemas.RunIdPath) -> Any:
     """Cancel a run; one that has ended stays as it is."""
     row = await _row(context, run_id)
-    if row.status == RUNNING:
+    if row.goes_on:
         await context.tenant.runs.cancel(row.thread_id, run_id)
     return stream_answer(await _row(context, run_id))
 
@@ -240,7 +240,9 @@ async def _invoke(
     context: RequestContext, agent_id: str | None, form: schemas.RunForm, key: str | None
 ) -> Any:
     request = await request_from(context, agent_id, form)
-    return await finished(context, await context.begin(request, form.thread_id, key))
+    return await finished(
+        context, await context.begin(request, form.thread_id, key, waits=form.on_busy == "queue")
+    )
 
 
 async def _stream(
@@ -254,8 +256,8 @@ async def _stream(
     how = form.on_disconnect or context.options.on_disconnect
     if last is not None and form.thread_id is not None:
         return await _again(context, request, form.thread_id, last, how)
-    run = await context.begin(request, form.thread_id, key)
-    return await follow(context, run.row if isinstance(run, DetachedRun) else run, None, how)
+    run = await context.begin(request, form.thread_id, key, waits=form.on_busy == "queue")
+    return await follow(context, row_of(run), None, how)
 
 
 async def _again(
@@ -294,7 +296,7 @@ async def _resume(
     run = await context.begin(request, form.thread_id, key)
     if form.stream:
         how = form.on_disconnect or context.options.on_disconnect
-        return await follow(context, run.row if isinstance(run, DetachedRun) else run, None, how)
+        return await follow(context, row_of(run), None, how)
     return await finished(context, run)
 
 

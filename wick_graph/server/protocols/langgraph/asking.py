@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -23,7 +25,8 @@ from wick_graph.server import schemas
 from wick_graph.server.guard import RequestContext
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.service.options import Problem, log
-from wick_graph.service.runs import DetachedRun, RunRequest
+from wick_graph.service.runs import RunRequest, row_of
+from wick_graph.store.server_rows import StreamRow
 
 Strategy = Literal["reject", "enqueue", "interrupt", "rollback"]
 
@@ -86,12 +89,17 @@ class ConfigForm(schemas.Form):
 
 
 class Command(schemas.Form):
-    """An answer to questions; states are written by `POST …/state`."""
+    """An answer to questions, or, with the scope `admin`, a write, and the node to go on at."""
 
     resume: Any = None
-    update: Unsupported = None
-    goto: Unsupported = None
+    update: Any = None
+    goto: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     graph: Unsupported = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes the thread's state."""
+        return self.update is not None or self.goto is not None
 
 
 class AskForm(schemas.Form):
@@ -260,66 +268,147 @@ _lines: Final[WeakValueDictionary[tuple[str, str], asyncio.Lock]] = WeakValueDic
 
 
 async def start(
-    context: RequestContext, form: AskForm, thread_id: str | None, *, named: bool = True
-) -> DetachedRun:
+    context: RequestContext,
+    form: AskForm,
+    thread_id: str | None,
+    *,
+    named: bool = True,
+    frontend_tools: Sequence[dict[str, Any]] = (),
+) -> StreamRow:
     """Start a run as its strategy says.
+
+    Args:
+        context: The request's.
+        form: What to do.
+        thread_id: The thread; None for a new one.
+        named: Whether the caller names the thread.
+        frontend_tools: Tools that the caller has.
 
     Raises:
         Problem: The request is refused.
         ThreadBusyError: The strategy is `reject`, and a run goes on in the thread.
     """
     resume = None if form.command is None else form.command.resume
-    if resume is not None and form.input:
-        raise Problem(400, "input: an answer takes none; leave it out")
+    if form.command is not None and (resume is not None or form.command.writes) and form.input:
+        raise Problem(400, "input: a command takes none; leave it out")
+    if resume is not None and form.command is not None and form.command.writes:
+        raise Problem(400, "command: an answer writes nothing else; leave update and goto out")
     agent = await context.agent(agent_named(context, form.assistant_id))
     known = None if thread_id is None else await context.saver.threads.aget(thread_id)
     if thread_id is not None and known is None and form.if_not_exists != "create":
         raise Problem(404, "thread not found")
     await _check_head(form, agent, thread_id)
     strategy = form.multitask_strategy or "enqueue"
-    if thread_id is None or strategy == "reject":
-        return await _begin(context, form, agent, thread_id, resume, strategy, named)
+    queued = strategy == "enqueue" and context.tenant.runs.is_external
+    if thread_id is None or strategy == "reject" or queued:
+        request = await _request(context, form, agent, thread_id, frontend_tools)
+        return await _begin(context, request, thread_id, named, waits=queued)
     line = _lines.setdefault((context.tenant.name, thread_id), asyncio.Lock())
     async with line:
         await _make_room(context, thread_id, strategy)
-        return await _begin(context, form, agent, thread_id, resume, strategy, named)
+        request = await _request(context, form, agent, thread_id, frontend_tools)
+        return await _begin(context, request, thread_id, named)
 
 
 async def _begin(
     context: RequestContext,
-    form: AskForm,
-    agent: Agent,
+    request: RunRequest,
     thread_id: str | None,
-    resume: Any,
-    strategy: str,
     named: bool,
-) -> DetachedRun:
-    labels: dict[str, Any] = {"multitask_strategy": strategy}
+    *,
+    waits: bool = False,
+) -> StreamRow:
+    return row_of(await context.begin(request, thread_id if named else None, waits=waits))
+
+
+def _labels(form: AskForm) -> dict[str, Any]:
+    """Return what is kept with a run for its clients."""
+    labels: dict[str, Any] = {"multitask_strategy": form.multitask_strategy or "enqueue"}
     if form.metadata:
         labels["metadata"] = form.metadata
     if form.stream_mode != "values":
         labels["stream_mode"] = sorted(modes_of(form.stream_mode))
     if form.stream_subgraphs:
         labels["stream_subgraphs"] = True
+    return labels
+
+
+async def _request(
+    context: RequestContext,
+    form: AskForm,
+    agent: Agent,
+    thread_id: str | None,
+    frontend_tools: Sequence[dict[str, Any]],
+) -> RunRequest:
+    """Return what a run is to do; write what a command writes."""
+    labels, command = _labels(form), form.command or Command()
     made: dict[str, Any] = {"agent_id": agent.name, "context": form.context}
-    if resume is not None or form.input is None:
-        if thread_id is None:
-            raise Problem(400, "input: a new thread needs a message")
-        await context.check_waiting_agent(thread_id, agent)
-        if resume is not None:
-            made["answer"] = await answers(context, agent, thread_id, resume)
-        else:
-            context.require("run")
-        request = RunRequest(kind="resume", labels=labels, **made)
-    else:
+    made["frontend_tools"] = [*frontend_tools]
+    if form.input is not None and command.resume is None and not command.writes:
         context.require("run")
         messages, ids = await new_turns(context, agent, thread_id, form.input)
         if any(ids):
             labels["ids"] = ids
-        request = RunRequest(kind="message", messages=messages, labels=labels, **made)
-    run = await context.begin(request, thread_id if named else None)
-    assert isinstance(run, DetachedRun)
-    return run
+        return RunRequest(kind="message", messages=messages, labels=labels, **made)
+    if thread_id is None:
+        raise Problem(400, "input: a new thread needs a message")
+    await context.check_waiting_agent(thread_id, agent)
+    if command.resume is not None:
+        made["answer"] = await answers(context, agent, thread_id, command.resume)
+    else:
+        context.require("run")
+    if command.writes:
+        await _write(context, agent, thread_id, command)
+    return RunRequest(kind="resume", labels=labels, **made)
+
+
+async def _write(context: RequestContext, agent: Agent, thread_id: str, command: Command) -> None:
+    """Write a command's update to a thread, and let it go on at the node that it names.
+
+    Raises:
+        Problem: It is refused; the thread is as it was.
+    """
+    context.require("admin")
+    await must_rest(context, thread_id)
+    source = None
+    if command.goto is not None:
+        source = _before(agent, command.goto)
+    elif not (await agent.graph.aget_state(shapes.at(thread_id))).next:
+        raise Problem(400, "command.update: no step is left; name one by goto, or write the state")
+    await write_state(agent, shapes.at(thread_id), command.update, source, "command.update")
+
+
+def _before(agent: Agent, node: str) -> str:
+    """Return the node after which only this one comes.
+
+    Raises:
+        Problem: There is none.
+    """
+    graph = agent.graph
+    builder = graph.builder if isinstance(graph, CompiledStateGraph) else StateGraph(dict)
+    for source, target in sorted(builder.edges):
+        others = [one for one, after in builder.edges if one == source and after != node]
+        if target == node and not others and source not in builder.branches:
+            return source
+    raise Problem(400, f"command.goto: no edge alone leads to {node!r:.80}")
+
+
+async def write_state(
+    agent: Agent, config: Any, values: Any, as_node: str | None, where: str
+) -> Any:
+    """Write to a thread's state; return the config of the new checkpoint.
+
+    Raises:
+        Problem: The graph refuses it.
+    """
+    try:
+        return await agent.graph.aupdate_state(config, values, as_node)
+    except (TypeError, ValueError, KeyError) as error:
+        raise Problem(400, f"{where}: {error}"[:500]) from None
+    except Exception as error:
+        if type(error).__module__ != "langgraph.errors":
+            raise
+        raise Problem(400, f"{where}: {error}"[:500]) from None
 
 
 async def _check_head(form: AskForm, agent: Agent, thread_id: str | None) -> None:

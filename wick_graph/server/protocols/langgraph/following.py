@@ -7,8 +7,8 @@ what it has not seen, and nothing else, whatever was written meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 import re
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,13 +21,16 @@ from wick_graph.engine.agent import Agent
 from wick_graph.errors import ThreadNotFoundError
 from wick_graph.server.guard import RequestContext
 from wick_graph.server.protocols.langgraph import shapes
-from wick_graph.service.event_log import TERMINAL, Wire, events_after
-from wick_graph.store.server_rows import StreamRow
+from wick_graph.service.event_log import TERMINAL, Wire, changes, events_after, set_within
+from wick_graph.store.server_rows import QUEUED, StreamRow
 
 STEP_BITS: Final = 22
 """Bits of a step's number in a place that is one number; a thread has fewer steps."""
 
 _PLACE: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
+
+_CHECK: Final = 5.0
+"""Seconds between two looks whether the thread and the token are still there."""
 
 _POLL: Final = 0.25
 """Seconds between two looks for the next run of a thread."""
@@ -200,22 +203,24 @@ async def runs_after(
     It ends when the thread or the caller's token does.
     """
     streams, first = context.streams, 0
-    looks = 0
-    while True:
-        rows = await streams.run(streams.of_thread, thread_id, _FEW)
-        current = next((row.first for row in rows if row.first <= after + 1), 0)
-        for row in reversed(rows):
-            if row.first > first and row.first >= current:
-                first = row.first
-                yield row
-        yield None
-        await asyncio.sleep(_POLL)
-        looks += 1
-        if looks % 20 == 0:
-            if not await context.is_admitted():
-                return
-            if await context.saver.threads.aget(thread_id) is None:
-                return
+    due = time.monotonic() + _CHECK
+    with changes(context.saver, thread_id) as changed:
+        while True:
+            changed.clear()
+            rows = await streams.run(streams.of_thread, thread_id, _FEW)
+            current = next((row.first for row in rows if row.first <= after + 1), 0)
+            for row in reversed(rows):
+                if row.status != QUEUED and row.first > first and row.first >= current:
+                    first = row.first
+                    yield row
+            yield None
+            await set_within(changed, _CHECK if context.saver.notices.works else _POLL)
+            if time.monotonic() >= due:
+                due = time.monotonic() + _CHECK
+                if not await context.is_admitted():
+                    return
+                if await context.saver.threads.aget(thread_id) is None:
+                    return
 
 
 def agent_name(row: StreamRow) -> str:

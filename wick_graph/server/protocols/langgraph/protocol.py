@@ -32,7 +32,7 @@ from wick_graph.server.protocols.langgraph.frames import BY_STEP, NODES, Reply, 
 from wick_graph.server.sse import EventStream, named_frame
 from wick_graph.service.event_log import TERMINAL, Wire
 from wick_graph.service.options import Problem
-from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.store.server_rows import StreamRow
 
 router: Final = APIRouter(prefix="/langgraph", tags=["langgraph"])
 
@@ -294,7 +294,7 @@ async def _begin_at(context: RequestContext, thread_id: str, form: EventsForm, s
     if not rows:
         return Place()
     row = rows[0]
-    over = row.status != RUNNING
+    over = not row.goes_on
     if over and (seen.has(row.run_id, form.channels) or row.ended is None or _is_old(row)):
         return Place(await context.streams.run(context.streams.last, row))
     return Place(row.first - 1)
@@ -436,7 +436,7 @@ def _form(params: Mapping[str, Any]) -> AskForm:
 
 async def _start(context: RequestContext, thread_id: str, params: Mapping[str, Any]) -> StreamRow:
     form = _form({"if_not_exists": "create", **params})
-    return (await start(context, form, thread_id)).row
+    return await start(context, form, thread_id)
 
 
 async def _respond(context: RequestContext, thread_id: str, params: Mapping[str, Any]) -> StreamRow:
@@ -455,4 +455,4 @@ async def _respond(context: RequestContext, thread_id: str, params: Mapping[str,
     orders = {key: params[key] for key in ("update", "goto") if key in params}
     asked = {"assistant_id": agent.name, "command": {"resume": resume, **orders}}
     more = {key: params[key] for key in ("config", "metadata") if key in params}
-    return (await start(context, _form({**asked, **more}), thread_id)).row
+    return await start(context, _form({**asked, **more}), thread_id)

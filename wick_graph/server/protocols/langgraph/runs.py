@@ -28,10 +28,10 @@ from wick_graph.server.protocols.langgraph.following import (
     waiting,
 )
 from wick_graph.server.protocols.langgraph.frames import Frames, error_of
-from wick_graph.server.sse import EventStream, named_frame
+from wick_graph.server.sse import EventStream, JsonStream, named_frame
 from wick_graph.service.event_log import TERMINAL, Wire
 from wick_graph.service.options import Problem
-from wick_graph.store.server_rows import RUNNING, StreamRow
+from wick_graph.store.server_rows import StreamRow
 
 router: Final = APIRouter(prefix="/langgraph", tags=["langgraph"])
 
@@ -134,26 +134,19 @@ def _headers(row: StreamRow, follow: str) -> dict[str, str]:
     return {"Content-Location": path, "Location": f"{path}/{follow}"}
 
 
-class _Whole(EventStream):
-    """One JSON value that may take long: its head is sent at once, then blanks."""
-
-    media_type = "application/json"
-    ping_piece = b"\n"
-
-
 def _waited(
     context: RequestContext,
     row: StreamRow,
     make: Callable[[], AsyncIterator[bytes | None]],
     *,
     cancel: bool,
-) -> _Whole:
+) -> JsonStream:
     async def left() -> None:
         if cancel:
             await context.tenant.runs.cancel(row.thread_id, row.run_id)
 
     limits = context.options.limits
-    return _Whole(
+    return JsonStream(
         make, ping=limits.ping, send_timeout=limits.send, left=left, headers=_headers(row, "join")
     )
 
@@ -198,20 +191,20 @@ async def _row(context: RequestContext, thread_id: str, run_id: str) -> StreamRo
 
 async def _create(context: RequestContext, form: AskForm, thread_id: str | None) -> Response:
     run = await start(context, form, thread_id)
-    return JSONResponse(shapes.run(run.row), headers=_headers(run.row, "stream"))
+    return JSONResponse(shapes.run(run), headers=_headers(run, "stream"))
 
 
 async def _wait(context: RequestContext, form: AskForm, thread_id: str | None) -> Response:
     run = await start(context, form, thread_id)
     how = form.on_disconnect or context.options.on_disconnect
-    return await result_of(context, run.row, cancel=how == "cancel")
+    return await result_of(context, run, cancel=how == "cancel")
 
 
 async def _stream(context: RequestContext, form: AskForm, thread_id: str | None) -> Response:
     modes, inner = modes_of(form.stream_mode), form.stream_subgraphs
     run = await start(context, form, thread_id)
     how = form.on_disconnect or context.options.on_disconnect
-    return await stream_of(context, run.row, modes, None, inner=inner, cancel=how == "cancel")
+    return await stream_of(context, run, modes, None, inner=inner, cancel=how == "cancel")
 
 
 @router.post("/threads/{thread_id}/runs", response_model=dict[str, Any])
@@ -260,7 +253,7 @@ async def batch(
         if form.thread_id is None:
             context.require("run")
         run = await start(context, form, form.thread_id)
-        made.append(shapes.run(run.row))
+        made.append(shapes.run(run))
     return made
 
 
@@ -338,7 +331,7 @@ async def cancel(
 
 
 async def _cancel(context: RequestContext, row: StreamRow, action: str) -> None:
-    if row.status != RUNNING:
+    if not row.goes_on:
         return
     await context.tenant.runs.cancel(row.thread_id, row.run_id)
     if action == "rollback":
@@ -396,7 +389,7 @@ async def join_thread(
     """Follow all runs of a thread, without an end."""
     await context.thread(thread_id)
     rows = await context.streams.run(context.streams.of_thread, thread_id, 1)
-    ended = rows[0] if rows and rows[0].status != RUNNING else None
+    ended = rows[0] if rows and not rows[0].goes_on else None
     now = await context.streams.run(context.streams.last, ended) if ended else 0
     after = Place.read(last) if last is not None else Place(now)
 

@@ -36,7 +36,9 @@ _THREADS: Final[Mapping[str, str]] = {
 }
 
 _RUNS: Final[Mapping[str, str]] = {
+    "queued": "pending",
     "running": "running",
+    "quarantined": "running",
     "interrupted": "interrupted",
     "cancelled": "interrupted",
     "failed": "error",

@@ -14,7 +14,7 @@ from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import ThreadBusyError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Admin, Reader, RequestContext, Runner
-from wick_graph.server.protocols.langgraph import shapes
+from wick_graph.server.protocols.langgraph import asking, shapes
 from wick_graph.server.protocols.langgraph.asking import (
     Json,
     PlaceForm,
@@ -467,16 +467,9 @@ async def write_state(context: Admin, thread_id: schemas.ThreadIdPath, form: Sta
     found = await agent.graph.aget_state(shapes.at(thread_id, named))
     if named is not None and found.created_at is None:
         raise Problem(404, "checkpoint not found")
-    try:
-        config = await agent.graph.aupdate_state(
-            shapes.at(thread_id, named), form.values, form.as_node
-        )
-    except (TypeError, ValueError, KeyError) as error:
-        raise Problem(400, f"values: {error}"[:500]) from None
-    except Exception as error:
-        if type(error).__module__ != "langgraph.errors":
-            raise
-        raise Problem(400, f"values: {error}"[:500]) from None
+    config = await asking.write_state(
+        agent, shapes.at(thread_id, named), form.values, form.as_node, "values"
+    )
     place = shapes.place(config)
     return {"checkpoint": place, langgraph_config.CONFIGURABLE: place, **(place or {})}
 

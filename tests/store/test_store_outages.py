@@ -1,0 +1,122 @@
+"""The database is away for a while: writers fail, and what was acknowledged is there afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import quote
+
+import pytest
+
+from tests.store.test_store_sharing import Line
+from tests.support.postgres import Cluster, own_server
+from tests.support.waiting import until
+from wick_graph.errors import StorageError
+from wick_graph.store import SqlSaver
+from wick_graph.store.verify import verify
+
+TENANTS: Final = 6
+
+
+class Writers:
+    """One thread for each tenant; each write is of a thread of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.stored: list[tuple[int, str]] = []
+        """What was acknowledged, by tenant."""
+        self.failed = 0
+        """How many writes were refused."""
+        self.errors: list[BaseException] = []
+        self.since = 0
+        """How many writes there were when something happened."""
+        self._url = url
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._write, args=(n,)) for n in range(TENANTS)]
+
+    def _write(self, tenant: int) -> None:
+        try:
+            with SqlSaver.from_url(self._url, tenant=f"t{tenant}") as saver:
+                at = 0
+                while not self._ended.is_set():
+                    at += 1
+                    try:
+                        Line(saver, f"n{at}").put(log=[at])
+                        self.stored.append((tenant, f"n{at}"))
+                    except StorageError:
+                        self.failed += 1
+                    self._ended.wait(0.05)
+        except BaseException as error:
+            self.errors.append(error)
+
+    def more(self, count: int = 30) -> None:
+        """Wait until all tenants have written again."""
+        self.since = len(self.stored)
+
+        def seen() -> bool:
+            new = self.stored[self.since :]
+            return bool(self.errors) or (len(new) >= count and len({t for t, _ in new}) == TENANTS)
+
+        until(seen, "all tenants write")
+        assert self.errors == []
+
+    def __enter__(self) -> Writers:
+        for one in self._threads:
+            one.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for one in self._threads:
+            one.join()
+
+    def check(self) -> None:
+        """Everything that was acknowledged is there, and whole."""
+        for tenant in range(TENANTS):
+            with SqlSaver.from_url(self._url, tenant=f"t{tenant}") as saver:
+                for name in (name for of, name in self.stored if of == tenant):
+                    assert Line(saver, name).get() == {"log": [int(name[1:])]}, (tenant, name)
+        with SqlSaver.from_url(self._url) as saver:
+            assert verify(saver).is_whole
+        assert self.errors == []
+        assert self.failed > 0
+
+
+@contextmanager
+def written(url: str) -> Iterator[Writers]:
+    """Write before, within and after the block."""
+    with Writers(url) as writers:
+        writers.more()
+        yield writers
+        writers.more()
+    writers.check()
+
+
+def away(cluster: Cluster, seconds: float, how: str) -> None:
+    cluster.stop(how)
+    threading.Event().wait(seconds)  # what the test is about: it lasts so long
+    cluster.start()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "how"),
+    [
+        pytest.param(5, "fast", id="5s"),
+        pytest.param(1, "immediate", id="crash", marks=pytest.mark.slow),
+        pytest.param(90, "fast", id="90s", marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_acknowledged_is_lost_while_the_database_is_away(seconds: int, how: str) -> None:
+    with own_server() as cluster, written(cluster.url + "&schema=wick"):
+        away(cluster, seconds, how)
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_when_a_standby_takes_over() -> None:
+    with own_server() as first, first.standby() as second:
+        both = quote(f"{first.data},{second.data}", safe="/,")
+        url = f"postgresql://postgres:@/postgres?host={both}&target_session_attrs=read-write"
+        with written(f"{url}&schema=wick"):
+            first.stop("immediate")
+            second.promote()

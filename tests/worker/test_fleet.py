@@ -1,0 +1,178 @@
+"""Servers and workers over one PostgreSQL: whatever dies, no run, call or order is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import until
+from tests.worker.support import Fleet
+
+pytestmark = [pytest.mark.xdist_group("fleet"), pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def fleet(postgres_url: str, tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(tmp_path, postgres_url)
+    yield made
+    made.close()
+
+
+def load(fleet: Fleet, runs: int, threads: int) -> dict[str, list[str]]:
+    """Ask so many questions; return them by thread, in the order of arrival."""
+    asked: dict[str, list[str]] = {}
+    for n in range(runs):
+        thread = f"t{n % threads}"
+        text = f'mark(n="{n}")'
+        fleet.ask(text, thread, at=n % len(fleet.servers))
+        asked.setdefault(thread, []).append(text)
+    return asked
+
+
+def check(fleet: Fleet, asked: dict[str, list[str]]) -> None:
+    """Check that no run is lost, no call was made twice, and each thread has its order."""
+    assert fleet.status().keys() <= {"done"}, fleet.status()
+    twice = [line for line, count in Counter(fleet.lines()).items() if count > 1]
+    assert not twice
+    for thread, texts in asked.items():
+        assert fleet.asked(thread) == texts
+    assert not fleet.sql("SELECT 1 FROM leases WHERE tries > 2")
+
+
+def progressed(fleet: Fleet, done: int, runs: int) -> bool:
+    return fleet.status()["done"] >= done or fleet.is_over(runs)
+
+
+def survive(fleet: Fleet, runs: int, threads: int, kills: int, freezes: int, workers: int) -> None:
+    chance = random.Random(runs)
+    fleet.serve()
+    for _ in range(workers):
+        fleet.work()
+    asked = load(fleet, runs, threads)
+    for n in range(kills + freezes):
+        made = fleet.status()["done"] + 1
+        until(partial(progressed, fleet, made, runs), "no progress", 120)
+        alive = [one for one in fleet.workers if one.poll() is None]
+        victim = chance.choice(alive)
+        if n < freezes:
+            victim.send_signal(signal.SIGSTOP)
+            time.sleep(fleet.lease + 1)  # the point of the test: longer than the lease
+            victim.send_signal(signal.SIGCONT)
+        else:
+            victim.kill()
+            victim.wait()
+            fleet.work()
+    fleet.wait(runs)
+    check(fleet, asked)
+
+
+def test_runs_survive_kills_and_freezes_of_workers(fleet: Fleet) -> None:
+    survive(fleet, runs=60, threads=10, kills=6, freezes=1, workers=2)
+
+
+@pytest.mark.slow
+def test_many_runs_survive_many_kills(fleet: Fleet) -> None:
+    def of(name: str, default: int) -> int:
+        return int(os.environ.get(f"WICK_FLEET_{name}", default))
+
+    for _ in range(of("SERVERS", 2) - 1):
+        fleet.serve()
+    survive(
+        fleet, of("RUNS", 1000), of("THREADS", 100), of("KILLS", 100), of("FREEZES", 10),
+        workers=of("WORKERS", 3),
+    )  # fmt: skip
+
+
+def test_jobs_are_only_hints(fleet: Fleet) -> None:
+    """Deleted, doubled, wrongly finished and forged jobs lose nothing and start nothing."""
+    fleet.serve()
+    fleet.ask('mark(n="deleted")', "a")
+    fleet.ask('mark(n="finished")', "b")
+    fleet.ask('mark(n="doubled")', "c")
+    fleet.ask('mark(n="behind")', "c")
+    lock = "SELECT replace(encode(run, 'hex'), '', '') FROM streams ORDER BY rid"
+    deleted, finished, doubled, behind = fleet.sql(lock, one=True)
+    fleet.sql("DELETE FROM procrastinate_jobs WHERE queueing_lock = %s", deleted)
+    fleet.sql(
+        "UPDATE procrastinate_jobs SET status = 'succeeded' WHERE queueing_lock = %s", finished
+    )
+
+    def forge(**args: object) -> None:
+        fleet.sql(
+            "INSERT INTO procrastinate_jobs (queue_name, task_name, args) VALUES ('x', 'x', %s)",
+            json.dumps(args),
+        )
+
+    forge(tenant="local", run=doubled)
+    forge(tenant="local", run=behind)  # it would come before its turn
+    forge(tenant="other", run=doubled)  # of another tenant
+    forge(tenant="local", run="00" * 16)
+    forge(tenant="../x", run="zz", messages=["hello"])
+    forge()
+    fleet.work()
+    fleet.wait(4)
+    assert Counter(fleet.lines()) == Counter(["deleted", "finished", "doubled", "behind"])
+    assert fleet.asked("c") == ['mark(n="doubled")', 'mark(n="behind")']
+    assert fleet.status() == {"done": 4}
+    until(lambda: not fleet.sql("SELECT 1 FROM procrastinate_jobs"), "jobs are left")
+
+
+def test_a_worker_that_stops_gives_its_runs_to_others(fleet: Fleet) -> None:
+    fleet.env["MARK_SECONDS"] = "0.1"
+    fleet.lease = 30
+    fleet.__post_init__()
+    fleet.serve()
+    first = fleet.work()
+    calls = " then ".join(f'mark(n="{n}")' for n in range(3))
+    for n in range(4):
+        fleet.ask(calls.replace('n="', f'n="{n}-'), f"t{n}")
+    until(lambda: len(fleet.lines()) > 2, "no run has begun")
+    fleet.work()
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 0
+    fleet.wait(4, 20)  # the leases of the first one would hold for 30 s
+    assert not [line for line, count in Counter(fleet.lines()).items() if count > 1]
+
+
+def test_a_deadly_run_is_quarantined_and_ends_as_dead(fleet: Fleet) -> None:
+    fleet.serve()
+    run = fleet.ask('die_again(n="1")', "deadly")
+    fleet.ask('mark(n="healthy")', "healthy")
+
+    def again() -> bool:
+        if not [one for one in fleet.workers if one.poll() is None]:
+            fleet.work()
+        return fleet.is_over(2)
+
+    until(again, "the runs go on", 200)
+    found = fleet.servers[0].wick("runs", "--dead", "--json")
+    assert [one["run_id"] for one in json.loads(found)] == [run]
+    assert fleet.lines() == ["healthy"]
+    assert fleet.status() == {"done": 1, "failed": 1}
+
+
+def test_above_the_limit_of_waiting_runs_a_server_answers_429(fleet: Fleet) -> None:
+    fleet.limits = {"default": {"waiting": 2, "running": 1}}
+    fleet.__post_init__()
+    served = fleet.serve()
+    for n in range(2):
+        fleet.ask(f'mark(n="{n}")', f"t{n}")
+    body = {"messages": [{"role": "user", "content": "hello"}], "thread_id": "t2"}
+    with served.http() as http:
+        refused = http.post("/agents/invoke", json=body)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        busy = {**body, "thread_id": "t0"}
+        assert http.post("/agents/invoke", json=busy).status_code == 429
+    fleet.work()
+    fleet.wait(2)
+    with served.http() as http:
+        assert http.post("/agents/invoke", json=body).json()["response"]

@@ -1,0 +1,155 @@
+"""One thread for the leases of a process in a database, whatever the number of its tenants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import literal, literal_column, select, tuple_, update
+
+from wick_graph.constants import LEASE_SECONDS
+from wick_graph.errors import StorageError
+from wick_graph.machine import at_fork
+from wick_graph.store.dialect import Database
+from wick_graph.store.schema import leases
+from wick_graph.store.statements import checked, compiled
+
+if TYPE_CHECKING:
+    from wick_graph.store.connection import StoreConnection
+    from wick_graph.store.leases import Lease, Leases
+
+LOOK_SECONDS: Final = 1.0
+"""Interval at which a process checks that its leases are still its own."""
+
+
+def lease_seconds(core: StoreConnection) -> float:
+    """Return for how long a lease holds unless it is renewed."""
+    return core.lease_seconds or LEASE_SECONDS
+
+
+class Keeper:
+    """Renews the leases of some stores, and stops the runs that have lost theirs.
+
+    With `elsewhere`, processes of other machines use the database too.
+    """
+
+    def __init__(self, *, elsewhere: bool) -> None:
+        self._elsewhere = elsewhere
+        self._lock = threading.Lock()
+        self._stores: list[Leases] = []
+        self._wake = threading.Event()
+
+    def add(self, store: Leases) -> None:
+        """Keep the leases of one more store."""
+        with self._lock:
+            if not self._stores:
+                self._wake = threading.Event()
+                thread = threading.Thread(
+                    target=self._run, args=(self._wake,), name="wick-leases", daemon=True
+                )
+                thread.start()
+            self._stores.append(store)
+
+    def remove(self, store: Leases) -> None:
+        """Let go of a store; the thread ends with the last one."""
+        with self._lock:
+            self._stores.remove(store)
+            if not self._stores:
+                self._wake.set()
+
+    def _run(self, wake: threading.Event) -> None:
+        rounds = 0
+        while not wake.wait(LOOK_SECONDS):
+            rounds += 1
+            renews = rounds * LOOK_SECONDS >= min(LEASE_SECONDS / 3, *self._pauses())
+            failed = False
+            for first, *others in self._groups(rounds):
+                try:
+                    if renews:
+                        first.renew(*others)
+                    else:
+                        first.check_ownership(*others)
+                except Exception:  # a busy or full database: the next attempt is before the end
+                    failed = True
+                    self._drop_expired((first, *others))
+            rounds = 0 if renews and not failed else rounds
+
+    def _pauses(self) -> list[float]:
+        with self._lock:
+            return [LEASE_SECONDS, *(one.renews_each for one in self._stores if one.renews_each)]
+
+    def _drop_expired(self, stores: Sequence[Leases]) -> None:
+        """Stop runs with leases that were not renewed in time: another machine may have them now.
+
+        The store's clock is steady between two transactions. The other processes of a file are of
+        this machine, and see that this one lives.
+        """
+        for store in stores if self._elsewhere else ():
+            for lease in store.held():
+                if store.now() > lease.until:
+                    lease.lose()
+
+    def _groups(self, rounds: int) -> list[list[Leases]]:
+        """Return the stores that hold leases, together; one with a clock of its own is alone."""
+        with self._lock:
+            stores = [*self._stores]
+        for store in stores:
+            with suppress(StorageError):
+                store.settle()
+        holding = [store for store in stores if store.held()]
+        shared = [store for store in holding if not store.sets_its_clock]
+        at = rounds % max(1, len(shared))  # no store that is stuck is asked twice in a row
+        alone = [[store] for store in holding if store.sets_its_clock]
+        return [shared[at:] + shared[:at], *alone] if shared else alone
+
+
+_keepers: Final[dict[str, Keeper]] = {}
+
+at_fork(after_in_child=_keepers.clear)  # the leases belong to the parent
+
+
+def keeper_for(core: StoreConnection) -> Keeper:
+    """Return the keeper of a store: stores of one server and schema share one."""
+    if not core.dialect.locks:
+        return Keeper(elsewhere=False)
+    return _keepers.setdefault(core.dialect.name, Keeper(elsewhere=True))
+
+
+def all_held(*stores: Leases) -> list[Lease]:
+    """Return the leases that some stores hold now.
+
+    Each of them may be given back, or be lost, before the caller looks at it.
+    """
+    return [lease for store in stores for lease in store.held()]
+
+
+def renew_all(core: StoreConnection, held: Sequence[Lease], until: float) -> list[Lease]:
+    """Renew leases of any tenants by one statement, and return those that others have taken.
+
+    A lease with a row in use stays as it is until the next time.
+    """
+    mine = tuple_(leases.c.thread, leases.c.epoch).in_([(one.thread, one.epoch) for one in held])
+    free = select(leases.c.thread).where(mine, leases.c.until > literal_column("0"))
+    renewing = update(leases).values(**checked(leases, {"until": literal(until)}))
+    renewing = renewing.where(leases.c.thread.in_(free.with_for_update(skip_locked=True)))
+    with core.writing(alone=True) as db:
+        done = renewing.returning(leases.c.thread, leases.c.epoch)
+        renewed = {tuple(row) for row in db.execute(*compiled(done)).fetchall()}
+        left = [one for one in held if (one.thread, one.epoch) not in renewed]
+        taken = taken_of(db, left)
+    for lease in held:
+        if lease not in left:
+            lease.until = until
+    return taken
+
+
+def taken_of(db: Database, held: Sequence[Lease]) -> list[Lease]:
+    """Return the leases that others have taken."""
+    if not held:
+        return []
+    query = select(leases.c.thread, leases.c.epoch)
+    query = query.where(leases.c.thread.in_([lease.thread for lease in held]))
+    epochs = dict(db.execute(*compiled(query)).fetchall())
+    return [lease for lease in held if epochs.get(lease.thread) != lease.epoch]

@@ -1,0 +1,327 @@
+"""Sessions of a PostgreSQL server, which all stores of a process share.
+
+A store holds a session from the beginning of a transaction to its end, and what it sets there is
+for that transaction alone. So any session serves any store, even behind a pooler that gives each
+transaction another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.sql import Executable, Insert
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from wick_graph.errors import StorageError
+from wick_graph.machine import at_fork
+from wick_graph.store.dialect import OPENING, Prepared, Rows
+from wick_graph.store.digests import Account
+from wick_graph.store.statements import StatementText
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+# --- The pool of a process: a few sessions, and those who wait for one.
+
+
+WAIT_SECONDS: Final = 30.0
+"""The longest wait for a session; each is held for one transaction."""
+
+_OPEN: Final = (2, 3)
+"""libpq's numbers for a transaction, and for a failed one."""
+
+
+class Session:
+    """One session of the server."""
+
+    __slots__ = ("born", "holder", "raw")
+
+    def __init__(self, born: int) -> None:
+        self.born = born
+        """The pool's count of losses when it was opened."""
+        self.holder = 0
+        """The thread that took it."""
+        self.raw: Any = None
+        """Psycopg's connection, as soon as it is open."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is under way."""
+        return not self.raw.closed and self.raw.pgconn.transaction_status in _OPEN
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can serve the next transaction."""
+        return not self.raw.closed and self.raw.pgconn.transaction_status == 0
+
+
+class Waiter:
+    """A thread that waits for a session; the thread that gives one back hands it on."""
+
+    __slots__ = ("came", "session", "thread")
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self.came = threading.Event()
+        self.session: Session | None = None
+
+
+class Pool:
+    """The sessions of this process with one server, as one user; first come, first served."""
+
+    def __init__(self, key: str, connect: Callable[[], Connection[Any]], name: str) -> None:
+        self.key, self._connect, self._name = key, connect, name
+        self.size = 0
+        """The most sessions, but for a thread that holds one already: it never waits."""
+        self.users = 0
+        """The open stores."""
+        self._lock = threading.Lock()
+        self._idle: list[Session] = []
+        self._held: set[Session] = set()
+        self._line: deque[Waiter] = deque()
+        self.losses = 0
+        """How often a session was lost, or the pool was closed."""
+
+    def take(self) -> Session:
+        """Take a session, and open one if all are held and there may be more.
+
+        Raises:
+            StorageError: The server cannot be reached, or no session came free in time.
+        """
+        session = self._taken(Waiter(threading.get_ident()))
+        if session.raw is None:
+            try:
+                session.raw = self._connect()
+            except BaseException:
+                self._drop(session)
+                raise
+        return session
+
+    def _taken(self, me: Waiter) -> Session:
+        with self._lock:
+            if any(one.holder == me.thread for one in self._held):
+                return self._next(me)
+            self._line.append(me)
+            self._hand_on()
+        try:
+            me.came.wait(WAIT_SECONDS)
+        except BaseException:  # such as an interrupt
+            self._drop(me.session)
+            raise
+        finally:
+            with self._lock:
+                if me.session is None:
+                    self._line.remove(me)
+        if me.session is None:
+            raise StorageError(
+                f"{self._name} is busy: all {self.size} sessions of this process were in use "
+                f"for {WAIT_SECONDS:.0f} s; raise pool: {{size:}} in agents.yaml"
+            )
+        return me.session
+
+    def _drop(self, session: Session | None) -> None:
+        """Forget a session that cannot be used."""
+        if session is not None:
+            with self._lock:
+                self._held.discard(session)
+                self._hand_on()
+            if session.raw is not None:
+                session.raw.close()
+
+    def _hand_on(self) -> None:
+        while self._line and (self._idle or len(self._held) < self.size):
+            first = self._line.popleft()
+            first.session = self._next(first)
+            first.came.set()
+
+    def _next(self, waiter: Waiter) -> Session:
+        session = self._idle.pop() if self._idle else Session(self.losses)
+        session.holder = waiter.thread
+        self._held.add(session)
+        return session
+
+    def give(self, session: Session) -> None:
+        """Give a session back; if it was lost, the idle ones, which likely are too, are closed."""
+        free, closing = session.is_free, [session]
+        with self._lock:
+            self._held.discard(session)
+            if not free:
+                self.losses += 1
+                closing += self._idle
+                self._idle = []
+            elif session.born == self.losses and len(self._idle) + len(self._held) < self.size:
+                self._idle.append(session)
+                closing = []
+            self._hand_on()
+        for one in closing:
+            one.raw.close()
+
+    @contextmanager
+    def session(self) -> Iterator[Connection[Any]]:
+        """Hold a session of psycopg's, in no transaction; end any that you begin.
+
+        Raises:
+            StorageError: As in `take`.
+        """
+        taken = self.take()
+        try:
+            yield taken.raw
+        finally:
+            self.give(taken)
+
+    def close(self) -> None:
+        """Close all sessions, those in use as soon as they are given back."""
+        with self._lock:
+            closing, self._idle = self._idle, []
+            self.losses += 1
+        for one in closing:
+            one.raw.close()
+
+
+_pools: Final[dict[str, Pool]] = {}
+
+at_fork(after_in_child=_pools.clear)  # the sessions belong to the parent
+
+
+def join(conninfo: str, size: int, connect: Callable[[], Connection[Any]], name: str) -> Pool:
+    """Return the pool of a server for one more store; the largest size that any asks for holds."""
+    with OPENING:
+        pool = _pools.get(conninfo)
+        if pool is None:
+            pool = _pools[conninfo] = Pool(conninfo, connect, name)
+        pool.users += 1
+        pool.size = max(pool.size, size)
+        return pool
+
+
+def leave(pool: Pool) -> None:
+    """Note that a store no longer uses a pool; the last one closes it."""
+    with OPENING:
+        pool.users -= 1
+        if pool.users:
+            return
+        if _pools.get(pool.key) is pool:
+            del _pools[pool.key]
+    pool.close()
+
+
+# --- A store's transactions on sessions of the pool, by the store's statements.
+
+
+DIALECT: Final = PGDialect(paramstyle="format")  # type: ignore[no-untyped-call]  # not typed there
+
+_texts: Final[dict[str | Prepared, str]] = {}
+
+
+def compiled(statement: Executable) -> tuple[str, list[Any], list[str]]:
+    """Return the text of a statement, its values, and the names of its parameters, in order."""
+    if isinstance(statement, Insert):
+        statement = statement.inline()  # return no keys
+    made = statement.compile(  # type: ignore[attr-defined]  # Executable lacks it in the stubs
+        dialect=DIALECT, compile_kwargs={"render_postcompile": True}
+    )
+    assert isinstance(made, SQLCompiler)
+    names = list(made.positiontup or ())
+    return str(made), [made.params[name] for name in names], names
+
+
+class Postgres:
+    """A store's way to the pool; each statement is translated once, and bytes pass as they are."""
+
+    def __init__(self, pool: Pool, local: str, driver: Any) -> None:
+        self.pool, self._local, self._driver = pool, local, driver
+        self._session: Session | None = None
+        self._losses = pool.losses
+        self._closed = False
+        self.is_lost = False
+        """A session was lost, so it answers no more: a transaction never changes sessions, and
+        another server may have taken over, which knows less than the store's caches."""
+        self.account = Account()
+        self.errors: tuple[type[Exception], ...] = (driver.Error,)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, even a failed one."""
+        return self._session is not None
+
+    def execute(self, text: str | Prepared, values: Sequence[Any] = (), /) -> Rows:
+        """Run a prepared statement, by its SQLite text, or one that was made for this call."""
+        known = _texts.get(text)
+        if known is None:
+            if isinstance(text, StatementText):
+                known, values, _ = compiled(text.statement)
+            else:
+                known = _texts[text] = _translated(text)
+        if self._session is not None:
+            return self._run(known, values)
+        self.script(f"BEGIN; SELECT {self._local}")
+        try:
+            return self._run(known, values)
+        finally:
+            if self._session is not None:
+                self.script("COMMIT")  # which rolls back if the statement failed
+
+    def executemany(self, text: str | Prepared, rows: Iterable[Sequence[Any]], /) -> None:
+        """Run a statement once for each row of values, without waiting in between."""
+        known = _texts.get(text) or _translated(text)
+        with self._holding() as raw:
+            raw.cursor().executemany(known, rows)
+
+    def script(self, text: str) -> list[Any]:
+        """Run several statements without values in one round trip; return the last one's rows."""
+        with self._holding() as raw:
+            cursor = raw.execute(text, prepare=False)
+            while cursor.nextset():
+                pass
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def close(self) -> None:
+        """Let go of the pool; closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        if (session := self._session) is not None:
+            session.raw.close()
+            self._rest()
+        leave(self.pool)
+
+    def _run(self, text: str, values: Sequence[Any]) -> Rows:
+        with self._holding() as raw:
+            made: Rows = raw.execute(text, values or None, binary=True)
+            return made
+
+    @contextmanager
+    def _holding(self) -> Iterator[Connection[Any]]:
+        """Hold a session for a statement, and as long as a transaction is open."""
+        if self._session is None and self._losses != self.pool.losses:
+            self.is_lost = True
+        if self.is_lost or self._closed:
+            raise self._driver.OperationalError("the session is over")
+        if self._session is None:
+            self._session = self.pool.take()
+        try:
+            yield self._session.raw
+        finally:
+            self._rest()
+
+    def _rest(self) -> None:
+        session = self._session
+        if session is not None and not session.is_open:
+            self._session = None
+            self.is_lost = not session.is_free
+            self.pool.give(session)
+
+
+def _translated(text: str | Prepared) -> str:
+    """Return PostgreSQL's text of a prepared statement; any other text is returned as it is."""
+    if not isinstance(text, Prepared):
+        return text
+    own, _, names = compiled(text.statement)
+    assert names == list(text.order), (names, text.order)
+    return own
