@@ -5,8 +5,7 @@
 Measured as the table is: CPU time, in rounds whose order turns, ÷ `create_agent` with its SQLite
 saver and `durability="sync"` in the same round. First a turn with one tool in a new thread, then a
 turn of one long run. Left out, one after the other: the journal, the store, and all that is ours:
-what remains is LangGraph's loop with an agent's four nodes, empty, in the same steps. No
-goal below that last line can be met while LangGraph's loop is in charge.
+what remains is LangGraph's loop with an agent's four nodes, empty, in the same steps.
 """
 
 from __future__ import annotations
