@@ -127,7 +127,11 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(WickError, _problem)
     budgets = Budgets()
     service.jobs.append(lambda: budgets.share(service.local.saver))
-    checks = {"needs": needed_by(_routes()), "sign_ins": sign_ins, "budgets": budgets}
+    checks: dict[str, Any] = {
+        "needs": needed_by(_routes()),
+        "sign_ins": sign_ins,
+        "budgets": budgets,
+    }
     app.add_middleware(Guard, service=service, **checks)
     if service.tracer is not None:
         app.add_middleware(Traced, tracer=service.tracer)

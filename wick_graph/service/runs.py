@@ -405,7 +405,11 @@ class Runs:
         if await streams.run(streams.waiting) >= queue.waiting(self._tenant):
             raise Problem(429, "the tenant has too many waiting runs", headers={"Retry-After": "1"})
         run_id, most = str(uuid.uuid4()), self._limits.threads_per_tenant
-        more = {"named": named, "waits": waits, "traceparent": current_traceparent()}
+        more: dict[str, Any] = {
+            "named": named,
+            "waits": waits,
+            "traceparent": current_traceparent(),
+        }
         row = await streams.run(streams.admit, thread_id, run_id, data, hashed, most, **more)
         if row is None:
             raise Problem(429, "the tenant has too many threads; delete some")
