@@ -96,7 +96,7 @@ def f4_a_text_stays_a_text(folder: Path) -> None:
 @line("F5")
 def f5_size_and_depth_are_limited_before_anything_is_read(folder: Path) -> None:
     refused("name:\n" + "- a\n" * 1_650_000, "256 kB")
-    refused("name: " + "[" * 10_000, "deep")
+    refused("name: " + "[" * 10_000, "nest")
 
 
 @line("F6")

@@ -54,7 +54,7 @@ def test_the_readme_names_every_extra() -> None:
     assert extras is not None
     line = next(x for x in (ROOT / "README.md").read_text("utf-8").splitlines() if "pip inst" in x)
     assert re.findall(r"[a-z]+", line.partition("[")[2])[:1] == ["openai"]
-    assert set(re.findall(r"[a-z]+", line.partition("[")[2])) >= {*extras[1].split(","), "all"}
+    assert set(re.findall(r"[a-z0-9]+", line.partition("[")[2])) >= {*extras[1].split(","), "all"}
 
 
 def test_every_missing_extra_is_named_with_its_command_and_exists() -> None:

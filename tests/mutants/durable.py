@@ -168,13 +168,13 @@ DURABLE: Final = (
         "dead-owner-holds",
         "The thread of a dead process is free at once.",
         ("test_a_dead_owners_thread_is_free_at_once",),
-        ("_holds", "_CREDIBLE and is_alive(holder)", "_CREDIBLE"),
+        ("is_held", "_CREDIBLE and is_alive(holder)", "_CREDIBLE"),
     ),
     mutant(
         "expired-lease-holds",
         "A lease that was not renewed ends.",
         ("test_a_lease_that_is_not_renewed_ends",),
-        ("_holds", "0 < until - core.now()", "until - core.now()"),
+        ("is_held", "0 < until - core.now()", "until - core.now()"),
     ),
     mutant(
         "lease-not-renewed",

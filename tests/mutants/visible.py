@@ -48,9 +48,9 @@ VISIBLE: Final = (
         ("test_readers_are_told_of_nothing_that_is_not_written",),
         (
             "EventLog._write",
-            "await streams.run(streams.append, self.row, last, new, status)",
+            "await streams.run_and_tell(thread, streams.append, self.row, last, new, status)",
             "self._tail.extend(enumerate(new, first))\n        self._announce()\n"
-            "        await streams.run(streams.append, self.row, last, new, status)",
+            "        await streams.run_and_tell(thread, streams.append, self.row, last, new, status)",
         ),
     ),
     mutant(
@@ -58,7 +58,7 @@ VISIBLE: Final = (
         "A run's stream ends where the next run begins.",
         ("test_a_run_s_stream_ends_where_the_next_run_begins",),
         ("last_number", "else row[0] - 1", "else row[0] + 3"),
-        ("events_after", 'if event["event"] in TERMINAL:\n                return', "pass"),
+        ("events_after", 'elif page[-1][1]["event"] in TERMINAL:', "elif False:"),
     ),
     mutant(
         "reader-begins-one-later",
@@ -76,7 +76,7 @@ VISIBLE: Final = (
         "two-ends",
         "A run that another server ended is not ended again.",
         ("test_a_run_has_one_end",),
-        ("ServerRuns.append", "if not going_on:", "if False:"),
+        ("ServerRuns.append", "if now not in UNFINISHED:", "if False:"),
     ),
     mutant(
         "journal-not-masked",

@@ -143,11 +143,12 @@ async def test_what_is_wrong_with_one_tenant_keeps_nobody_from_being_served(
     served = made(tmp_path)
     recovered = []
 
-    async def recover(tenant: service.Tenant) -> None:
+    async def recover(tenant: service.Tenant, runs: set[str]) -> None:
         recovered.append(tenant.name)
         raise StorageError("a page is damaged")
 
-    monkeypatch.setattr(ServerRuns, "tenants", lambda streams: ["anna", "bert"])
+    orphans = [("anna", "t1", "r1"), ("bert", "t2", "r2")]
+    monkeypatch.setattr(ServerRuns, "orphans", lambda streams: orphans)
     monkeypatch.setattr(service.Tenant, "recover", recover)
     async with served.running():
         assert recovered == ["anna", "bert"]

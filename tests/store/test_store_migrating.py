@@ -20,7 +20,8 @@ from tests.support import forked
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.maintenance import import_thread
-from wick_graph.store.schema import checkpoints
+from wick_graph.store.saver import dialect_of
+from wick_graph.store.schema import SCHEMA_VERSION, checkpoints
 from wick_graph.store.statements import compiled
 from wick_graph.store.verify import verify
 
@@ -132,8 +133,10 @@ def test_a_store_of_schema_2_gets_a_mailbox(url: str, tmp_path: Path, outside: O
             with pytest.raises(StorageError, match="open for reading only"):
                 saver.mailbox.put_fact("f", 1)
     else:
-        with pytest.raises(StorageError, match="open it once with the right to write"):
-            SqlSaver.from_url(url, read_only=True)
+        for read_only in (True, False):
+            with pytest.raises(StorageError, match="run `wick store migrate` once"):
+                SqlSaver.from_url(url, read_only=read_only)
+        assert dialect_of(url).migrate() == SCHEMA_VERSION
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda _: SqlSaver.from_url(url), range(2))
     with one, other:
@@ -181,7 +184,7 @@ def test_a_migrated_schema_of_postgresql_is_that_of_a_new_one(
     new = described()
     for statement in BACK_TO_SCHEMA_2:
         outside.run(statement)
-    SqlSaver.from_url(postgres_url).close()
+    assert dialect_of(postgres_url).migrate() == SCHEMA_VERSION
     assert described() == new
     outside.close()
 

@@ -590,7 +590,7 @@ class ServerRuns:
     def open_in(self, thread_id: str) -> list[StreamRow]:
         """Return the unfinished runs of a thread, the oldest first."""
         with self._core.reading(thread_id) as db:
-            # no IN: SQLAlchemy expands none in a statement whose other parameters are given
+            # no IN: SQLAlchemy expands none beside parameters that are given already
             going_on = or_(*(streams.c.status == one for one in sorted(UNFINISHED)))
             query = self._query().where(self._is(thread_id), going_on)
             rows = db.execute(*compiled(query.order_by(streams.c.first))).fetchall()
