@@ -97,7 +97,8 @@ def refusal(text: str) -> str:
             "max_iterations, ttl, max_tokens, temperature, tool_timeout, deadline, output, "
             "retention, budget, approvals, middleware, mcp_servers, subagents, handoffs, search, "
             "context, journal, allow_client_system, store, store_keys, store_warm_bytes, "
-            "long_term, callbacks, limits, workers, pool, gateway, channels, cron, defaults, agents",
+            "long_term, callbacks, limits, workers, pool, gateway, channels, cron, defaults, "
+            "agents",
             id="F6-strange-key",
         ),
         pytest.param(

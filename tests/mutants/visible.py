@@ -50,7 +50,8 @@ VISIBLE: Final = (
             "EventLog._write",
             "await streams.run_and_tell(thread, streams.append, self.row, last, new, status)",
             "self._tail.extend(enumerate(new, first))\n        self._announce()\n"
-            "        await streams.run_and_tell(thread, streams.append, self.row, last, new, status)",
+            "        await streams.run_and_tell("
+            "thread, streams.append, self.row, last, new, status)",
         ),
     ),
     mutant(

@@ -15,7 +15,7 @@ from tests.providers.speech import SPEAKERS, Said
 from tests.support.provider import Provider, Request
 from tests.support.wire import Reply
 
-_GEMINI: Final = re.compile(r"/v1beta/models/[^/]+:(generateContent|streamGenerateContent)")
+_GEMINI: Final = re.compile(r"/v1(?:beta)?/models/[^/]+:(generateContent|streamGenerateContent)")
 _PROTOCOLS: Final = {
     "/v1/chat/completions": "openai",
     "/v1/responses": "responses",

@@ -171,7 +171,7 @@ def test_a_migrated_schema_of_postgresql_is_that_of_a_new_one(
     schema = postgres_url.rpartition("schema=")[2]
 
     def described() -> Any:
-        columns = "table_name, ordinal_position, column_name, data_type, is_nullable"
+        columns = "table_name, column_name, data_type, is_nullable"
         of_schema = f"table_schema = '{schema}' ORDER BY 1, 2"
         return (
             outside.run(
