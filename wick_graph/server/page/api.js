@@ -122,20 +122,24 @@ export async function identify() {
     history.replaceState(null, "", thread ? `#/threads/${encodeURIComponent(thread)}` : "#/");
     if (await signIn(link).then(() => true, () => false)) return;
   }
-  if (!sessionStorage.getItem(KEY)) await fromOtherTab();
-  await ask("/me").then((found) => (who.value = found), () => (who.value = null));
+  if (!secret()) await fromOtherTab();
+  await known();
 }
 
+const known = () => ask("/me").then((found) => (who.value = found), () => (who.value = null));
+
+/** Wait a moment for another tab's secret; one that comes later, from a busy tab, signs in too. */
 function fromOtherTab() {
   return new Promise((done) => {
     const own = new BroadcastChannel("wick");
-    const end = () => (own.close(), done(null));
     own.onmessage = (event) => {
       if (typeof event.data?.secret !== "string") return;
-      sessionStorage.setItem(KEY, event.data.secret);
-      end();
+      own.close();
+      if (!secret()) sessionStorage.setItem(KEY, event.data.secret);
+      if (who.peek() === null) known();
+      done(null);
     };
     own.postMessage("secret?");
-    setTimeout(end, 150);
+    setTimeout(() => done(null), 150);
   });
 }
