@@ -410,9 +410,10 @@ class Service:
     async def _running(self) -> AsyncIterator[None]:
         self.notices.start()
         self.local.listen()
+        if self.recovers:
+            await self.recover()  # if it fails, no coroutine is left that was never begun
         jobs = [self._keep_sweeping(), self.watchdog.watch()]
         if self.recovers:
-            await self.recover()
             jobs.append(self._keep_recovering())
         jobs += [job() for job in self.jobs]
         if self.slots:
