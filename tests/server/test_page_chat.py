@@ -35,6 +35,7 @@ agents:
   talker: {model: 'scripted:talker.yaml', max_iterations: 9}
   endless: {model: 'scripted:endless.yaml'}
   careful: {model: 'scripted:careful.yaml', approvals: {calculate: true}}
+  slow: {model: 'scripted:slow.yaml', approvals: {calculate: true}}
   long: {model: 'scripted:long.yaml', max_iterations: 99}
   helper: {model: 'scripted:helper.yaml'}
   boss: {model: 'scripted:boss.yaml', tools: [], subagents: {helper: {description: counts}}}
@@ -44,6 +45,10 @@ SCRIPTS: dict[str, dict[str, Any]] = {
         "steps": [SUM, "It is 42.", {"text": "Planned.", "calls": [PLAN]}, "Done.", "More."]
     },
     "careful": {"steps": [THREE, "All three are done."]},
+    "slow": {
+        "chunk_delay": 0.2,
+        "steps": [{"calls": [calculate("21*2")]}, " ".join(f"word{n}" for n in range(500))],
+    },
     "long": {
         "steps": [
             *({"text": f"Step {n}.", "calls": [calculate(f"{n}")]} for n in range(60)),
@@ -239,6 +244,47 @@ def test_ten_tabs_follow_a_run_by_one_stream(token: str, watched: Watched) -> No
     last.get_by_role("button", name="Stop").click()
     for tab in tabs[1:]:
         expect(tab.get_by_text("Stop", exact=True)).to_have_count(0, timeout=WAIT)
+
+
+def test_a_tab_takes_no_event_before_those_that_it_lacks(token: str, watched: Watched) -> None:
+    page = watched.opened(token)
+    to(page, "#/new/endless")
+    say(page, "Begin.")
+    thread = thread_in(page)
+    expect(log(page)).to_contain_text("word9", timeout=WAIT)
+    # A stream that is further on, as another tab passes it on while this one joins.
+    page.evaluate(
+        """thread => {
+          const secret = sessionStorage["wick-secret"].slice(0, 8);
+          const data = {event: "on_chat_model_stream", data: {delta: " AHEAD "}};
+          const ahead = {thread_id: thread, number: 1e6 + 1, data};
+          const event = {event: "run", prior: 1e6, data: ahead};
+          new BroadcastChannel(`wick-stream-${secret}`).postMessage({events: [event]});
+        }""",
+        thread,
+    )
+    seen = max(words(page))
+    expect(log(page)).to_contain_text(f"word{seen + 5} ", timeout=WAIT)
+    expect(log(page)).not_to_contain_text("AHEAD")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Stop", exact=True)).to_have_count(0, timeout=WAIT)
+
+
+def test_a_call_that_was_approved_goes_on_in_its_own_card(token: str, watched: Watched) -> None:
+    page = watched.opened(token)
+    to(page, "#/new/slow")
+    say(page, "How much?")
+    page.get_by_role("button", name="Approve").click()
+    expect(log(page)).to_contain_text("word3", timeout=WAIT)  # the run goes on
+    card = log(page).locator("details.tool")
+    expect(card).to_have_count(1)
+    expect(card).to_contain_text("done")
+    page.reload()  # and whoever comes to it in the middle
+    expect(log(page)).to_contain_text("word9", timeout=WAIT)
+    expect(card).to_have_count(1)
+    expect(card).to_contain_text("done")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Stop", exact=True)).to_have_count(0, timeout=WAIT)
 
 
 def test_three_approvals_by_keyboard_alone(served: Served, token: str, watched: Watched) -> None:

@@ -80,7 +80,7 @@ class Conversation {
     if (run?.run_id === this.run) return;
     this.stop();
     this.run = run?.run_id ?? "";
-    this.live = new Talk(this.took);
+    this.live = new Talk(this.took, (id) => this.base.calls.get(id));
     if (!run) return void (this.stop = () => {});
     const take = (/** @type {any} */ event) => {
       if (event.run_id === run.run_id || event.event !== "done") this.event(event);
@@ -124,12 +124,13 @@ class Conversation {
 
   /** @param {any[]} messages @param {number} from */
   fill(messages, from) {
-    const before = [...this.base.calls, ...this.live.calls]; // what was seen of sub-agents stays
+    const before = [...this.base.calls, ...this.live.calls]; // what was seen of calls stays
     this.base = new Talk(this.took);
     messages.forEach((message, nth) => this.base.message(message, from + nth));
-    for (const [id, { inner }] of before) {
-      const call = inner && this.base.calls.get(id);
-      if (call) call.inner = inner;
+    for (const [id, { inner, state, output, error, began }] of before) {
+      const call = this.base.calls.get(id);
+      if (call && inner) call.inner = inner;
+      if (this.run && this.run !== "over" && call?.state === "called") Object.assign(call, { state, output, error, began });
     }
     this.from = from;
     this.to = from + messages.length;

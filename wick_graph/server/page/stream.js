@@ -136,16 +136,19 @@ function online(value) {
 
 /** @param {any} event */
 function pass(event) {
-  if (event.event !== "news") read.set(`${event.event} ${event.data.thread_id}`, event.data.number);
-  say({ events: [event] });
-  deliver(event);
+  const topic = `${event.event} ${event.data.thread_id}`;
+  const told = { ...event, prior: read.get(topic) ?? 0 };
+  if (event.event !== "news") read.set(topic, event.data.number);
+  say({ events: [told] });
+  deliver(told);
 }
 
 /** @param {any} event */
-function deliver({ event, data }) {
+function deliver({ event, data, prior }) {
   if (event === "news") return listeners.forEach((take) => take(data));
   for (const reader of [...(readers.get(`${event} ${data.thread_id}`) ?? [])]) {
-    if (data.number <= reader.after) continue;
+    // The stream from before this tab joined is further on: what lies between comes by the next one.
+    if (data.number <= reader.after || prior > reader.after) continue;
     reader.after = data.number;
     reader.take(data.data, data.number);
   }

@@ -19,8 +19,10 @@ function said(content) {
 }
 
 export class Talk {
-  /** @param {Map<string, number>} [took] milliseconds by call */
-  constructor(took = new Map()) {
+  /** @param {Map<string, number>} [took] milliseconds by call
+   * @param {(id: string) => Item | undefined} [known] a call of the messages before, which a resumed run goes on with */
+  constructor(took = new Map(), known = () => undefined) {
+    this.known = known;
     /** @type {Item[]} */
     this.items = [];
     /** @type {Map<string, Item>} */
@@ -57,6 +59,11 @@ export class Talk {
     } else this.add({ kind: "note", text: found.text || `${message?.role ?? ""}` });
   }
 
+  /** @param {string} id @returns {Item | undefined} */
+  call(id) {
+    return this.calls.get(id) ?? this.known(id);
+  }
+
   /** @param {Item} call @param {any} found @param {boolean} isBad */
   end(call, found, isBad) {
     Object.assign(call, { output: found.text, cut: found.cut, state: isBad ? "failed" : "done" });
@@ -79,7 +86,7 @@ export class Talk {
 
   /** @param {any} data @param {string} call */
   child(data, call) {
-    const own = this.calls.get(call) ?? this.add({ kind: "tool", id: call, name: "", state: "running" });
+    const own = this.call(call) ?? this.add({ kind: "tool", id: call, name: "", state: "running" });
     own.inner ??= new Talk(this.took);
     own.version++;
     if (data.cause === call || !data.event) own.inner.event(data.event ?? {});
@@ -95,7 +102,7 @@ export class Talk {
 
   /** @param {string} call @returns {boolean} */
   has(call) {
-    return this.calls.has(call) || this.items.some((item) => item.inner?.has(call));
+    return this.call(call) !== undefined || this.items.some((item) => item.inner?.has(call));
   }
 
   /** @param {any} data */
@@ -132,7 +139,7 @@ export class Talk {
     if (text) this.reply ??= this.add({ kind: "model" });
     if (this.reply) (this.reply.text = text || this.reply.text), this.reply.version++;
     [...(data.tool_calls ?? [])].forEach((call, index) => {
-      const item = this.calls.get(`${call.id}`) ?? this.drafts.get(index) ?? this.add({ kind: "tool", id: `${call.id}` });
+      const item = this.call(`${call.id}`) ?? this.drafts.get(index) ?? this.add({ kind: "tool", id: `${call.id}` });
       Object.assign(item, { id: `${call.id}`, name: `${call.name}`, args: call.args, draft: undefined });
       if (item.state === "written" || !item.state) item.state = "called";
       item.version++;
@@ -145,14 +152,14 @@ export class Talk {
   /** @param {any} event */
   started(event) {
     const id = `${event.run_id}`;
-    const item = this.calls.get(id) ?? this.add({ kind: "tool", id });
+    const item = this.call(id) ?? this.add({ kind: "tool", id });
     Object.assign(item, { name: `${event.name}`, args: event.data?.args, state: "running", began: performance.now(), version: item.version + 1 });
   }
 
   /** @param {any} event */
   ended(event) {
     const id = `${event.run_id}`;
-    const item = this.calls.get(id) ?? this.add({ kind: "tool", id, name: `${event.name}` });
+    const item = this.call(id) ?? this.add({ kind: "tool", id, name: `${event.name}` });
     if (item.began) this.took.set(id, performance.now() - item.began);
     item.took = this.took.get(id);
     item.error = event.data?.error;
