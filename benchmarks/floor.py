@@ -10,7 +10,6 @@ what remains is LangGraph's loop with an agent's four nodes, empty, in the same 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -21,7 +20,7 @@ from contenders import ALL, OURS, PEER, SAFE, SILENT, TOOLS, Ask
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import ToolMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
-from measure import Run, Sample, Spread, rounds, timed
+from measure import Run, Sample, Spread, parser_of, rounds, timed
 from rows_time import fresh
 from workload import Turns, addressed, question
 
@@ -104,9 +103,7 @@ async def shown(title: str, turns: int, runs: int, count: int) -> None:
 
 
 def main() -> None:
-    words, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=words, epilog=rest)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turns", type=int, default=100)
     parser.add_argument("--runs", type=int, default=100)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from measure import parser_of
 from workload import CheapTokens, Once, Turns, addressed, look, question
 
 from wick_graph import Agent, SqlSaver, tool
@@ -152,9 +153,7 @@ def judged(base: Mapping[str, int], head: Mapping[str, int]) -> Iterator[tuple[s
 
 
 def main() -> int:
-    words, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=words, epilog=rest)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
     parser.add_argument("--base", default="HEAD", help="the commit to compare with")
     parser.add_argument("--dry", action="store_true", help="run everything, count nothing")
     parser.add_argument("--only", default="", help="a part of the names of workloads")

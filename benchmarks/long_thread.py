@@ -23,7 +23,7 @@ from typing import Any
 
 from contenders import ALL, OURS, TOOLS
 from langchain_core.messages import AIMessage, BaseMessage
-from measure import size_of
+from measure import parser_of, size_of
 from workload import Once, Turns
 
 MADE, OPENED = 300.0, 0.5
@@ -73,9 +73,7 @@ async def open_(path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    words, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=words, epilog=rest)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
     parser.add_argument("--turns", type=int, default=10_000)
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)

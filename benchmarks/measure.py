@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import sqlite3
 import statistics
@@ -155,3 +156,11 @@ def size_of(path: Path) -> int:
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
     return sum(part.stat().st_size for part in path.parent.glob(path.name + "*"))
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """Return a parser that a script's docstring describes: its first line, and the rest below."""
+    words, _, rest = (text or "").partition("\n\n")
+    parser = argparse.ArgumentParser(description=words, epilog=rest)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    return parser

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from contenders import ALL, OURS, PEER, TOOLS, wick
+from measure import parser_of
 from workload import Turns
 
 TURNS = 10
@@ -106,9 +107,7 @@ def in_processes(threads: int, warm: int = 0) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    words, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=words, epilog=rest)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
     parser.add_argument("--threads", type=int, default=500)
     parser.add_argument("--warm", type=int, default=0)
     parser.add_argument("--here", help=argparse.SUPPRESS)

@@ -24,7 +24,7 @@ import report
 import rows_count
 import rows_felt
 import rows_time
-from measure import Row
+from measure import Row, parser_of
 
 Found = Row | list[Row]
 
@@ -165,9 +165,7 @@ async def main(arguments: list[str] | None = None) -> None:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    words, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=words, epilog=rest)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=Sizes.rounds)
     parser.add_argument("--only", default="", help="groups whose keys begin so: warm,served")
     parser.add_argument("--all", action="store_true", help="also commits, bytes, starts, …")

@@ -12,7 +12,6 @@ of its own: with fewer than two idle ones the ratio says little.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -28,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import Spread
+from measure import Spread, parser_of
 from report import about
 
 from wick_graph.client import AsyncClient
@@ -232,9 +231,7 @@ def document(found: list[dict[str, Load]], streams: int, words: int) -> dict[str
 
 
 def main() -> None:
-    words, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=words, epilog=rest)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--words", type=int, default=100, help="of each answer; each is a piece")

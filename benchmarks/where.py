@@ -10,7 +10,6 @@ are the same in each run.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import cProfile
 import pstats
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from contenders import ALL, OURS, TOOLS
+from measure import parser_of
 from workload import Turns
 
 PACKAGES = (
@@ -90,9 +90,7 @@ async def profiled(name: str, turns: int, runs: int) -> tuple[Counter[str], Coun
 
 
 def main() -> None:
-    words, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=words, epilog=rest)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
     parser.add_argument("--turns", type=int, default=100)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--contender", default=OURS, choices=sorted(ALL))

@@ -14,20 +14,14 @@ from typing import Any, cast
 from acp import schema
 from acp.client.connection import ClientSideConnection
 
-from tests.server.support import SLOW, TALK
+from tests.server.support import AGENTS as SERVED
+from tests.server.support import SECONDS, SLOW, TALK
 from tests.source import ROOT
 from tests.support import forked
 
-SECONDS = 120
-AGENTS = """\
-store: sqlite:///wick.db
-defaults: {ttl: never, tools: [calculate]}
-agents:
-  default: {model: 'scripted:talk.yaml', max_iterations: 9}
-  slow: {model: 'scripted:slow.yaml'}
-  careful:
-    model: scripted:talk.yaml
-    approvals: {calculate: true}
+AGENTS = (
+    SERVED
+    + """\
   writer:
     model: scripted:writes.yaml
     backend: {type: local, workdir: .}
@@ -36,6 +30,7 @@ agents:
     model: scripted:asks.yaml
     tools: [request_user_input]
 """
+)
 WRITES = """\
 steps:
 - text: I plan.

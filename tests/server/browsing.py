@@ -154,3 +154,27 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def watched(chromium: Browser, served: Served) -> Iterator[Watched]:
+    """A browser of a test's own, before the server of its module."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    made = Watched(context, served)
+    yield made
+    context.close()
+    made.check()
+
+
+def asked(served: Served, token: str, agent: str, text: str) -> str:
+    """Have an agent answer in a new thread, and return the thread."""
+    with served.http(token) as http:
+        body = {"messages": [{"role": "user", "content": text}]}
+        done = http.post(f"/agents/{agent}/invoke", json=body)
+        assert done.status_code == 200, done.text
+        return str(done.json()["thread_id"])
+
+
+def to(page: Page, place: str) -> None:
+    """Go to a place of the page."""
+    page.evaluate("place => { location.hash = place }", place)

@@ -11,10 +11,20 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.browsing import HOSTILE, MARKUP, TRICKS, WAIT, Watched, chromium, tab_to
+from tests.server.browsing import (
+    HOSTILE,
+    MARKUP,
+    TRICKS,
+    WAIT,
+    Watched,
+    asked,
+    chromium,
+    tab_to,
+    watched,
+)
 from tests.server.support import AGENTS, Served, serving
 
-__all__ = ["chromium"]
+__all__ = ["chromium", "watched"]
 
 pytestmark = pytest.mark.xdist_group("page_browser")  # they share a browser and a server
 
@@ -48,23 +58,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def token(served: Served) -> str:
     return served.wick("token", "create", "--scope", "run,approve,debug")
-
-
-@pytest.fixture
-def watched(chromium: Browser, served: Served) -> Iterator[Watched]:
-    context = chromium.new_context(viewport={"width": 1280, "height": 800})
-    made = Watched(context, served)
-    yield made
-    context.close()
-    made.check()
-
-
-def asked(served: Served, token: str, agent: str, text: str) -> str:
-    with served.http(token) as http:
-        body = {"messages": [{"role": "user", "content": text}]}
-        done = http.post(f"/agents/{agent}/invoke", json=body)
-        assert done.status_code == 200, done.text
-        return str(done.json()["thread_id"])
 
 
 def test_from_signing_in_to_the_cause_of_a_change(

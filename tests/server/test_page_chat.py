@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.server.browsing import WAIT, Watched, chromium, tab_to
+from tests.server.browsing import WAIT, Watched, asked, chromium, tab_to, to, watched
 from tests.server.support import ENDLESS, Served, serving
 from tests.support.waiting import until
 
-__all__ = ["chromium"]
+__all__ = ["chromium", "watched"]
 
 pytestmark = pytest.mark.xdist_group("page_chat")  # they share a browser and a server
 
@@ -74,27 +74,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def token(served: Served) -> str:
     return served.wick("token", "create", "--scope", "run,approve,debug")
-
-
-@pytest.fixture
-def watched(chromium: Browser, served: Served) -> Iterator[Watched]:
-    context = chromium.new_context(viewport={"width": 1280, "height": 800})
-    made = Watched(context, served)
-    yield made
-    context.close()
-    made.check()
-
-
-def asked(served: Served, token: str, agent: str, text: str) -> str:
-    with served.http(token) as http:
-        body = {"messages": [{"role": "user", "content": text}]}
-        done = http.post(f"/agents/{agent}/invoke", json=body)
-        assert done.status_code == 200, done.text
-        return str(done.json()["thread_id"])
-
-
-def to(page: Page, place: str) -> None:
-    page.evaluate("place => { location.hash = place }", place)
 
 
 def log(page: Page) -> Locator:

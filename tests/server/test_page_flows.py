@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
-from tests.server.browsing import WAIT, Watched, chromium
+from tests.server.browsing import WAIT, Watched, asked, chromium, to, watched
 from tests.server.support import ENDLESS, Served, serving
 from wick_graph.store import SqlSaver
 
-__all__ = ["chromium"]
+__all__ = ["chromium", "watched"]
 
 pytestmark = pytest.mark.xdist_group("page_flows")  # they share a browser and a server
 
@@ -54,27 +54,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def token(served: Served) -> str:
     return served.wick("token", "create", "--scope", "run,approve,debug,admin")
-
-
-@pytest.fixture
-def watched(chromium: Browser, served: Served) -> Iterator[Watched]:
-    context = chromium.new_context(viewport={"width": 1280, "height": 800})
-    made = Watched(context, served)
-    yield made
-    context.close()
-    made.check()
-
-
-def asked(served: Served, token: str, agent: str, text: str) -> str:
-    with served.http(token) as http:
-        body = {"messages": [{"role": "user", "content": text}]}
-        done = http.post(f"/agents/{agent}/invoke", json=body)
-        assert done.status_code == 200, done.text
-        return str(done.json()["thread_id"])
-
-
-def to(page: Page, place: str) -> None:
-    page.evaluate("place => { location.hash = place }", place)
 
 
 def test_twelve_keys_lead_to_the_message_that_a_hook_dropped(

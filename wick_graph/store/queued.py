@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, select, update
 
 from wick_graph.store.dialect import Prepared
 from wick_graph.store.schema import streams
@@ -31,21 +31,6 @@ WAITING_RUNS: Final = Prepared(
         .where(streams.c.tenant == _b("tenant"), _open, streams.c.status == _b("s"))
     ),
     *("tenant", "s"),
-)
-
-ADMIT_RUN: Final = Prepared(
-    lambda: insert(streams).values(
-        thread=_b("t"),
-        run=_b("r"),
-        status=_b("s"),
-        started=_b("at"),
-        first=_b("f"),
-        key=_b("k"),
-        body=_b("x"),
-        tenant=_b("tenant"),
-        placed=_b("p"),
-    ),
-    *("t", "r", "s", "at", "f", "k", "x", "tenant", "p"),
 )
 
 MARK_RUN: Final = Prepared(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, ParamSpec, TypeVar, get_args
 
-from sqlalchemy import bindparam, func, insert, or_, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.store import cleanup, queued, statements
@@ -372,7 +372,8 @@ class ServerRuns:
             by = {"server": self.server, "since": now, **by}
             body = self._seal(thread, thread_id, {**asked, _BY: by}, "stream", thread, run)
             with changing_run(db, thread, run):
-                db.execute(statements.PUT_SERVER_RUN, (thread, run, RUNNING, now, first, key, body))
+                values = (thread, run, RUNNING, now, first, key, body, None, None)
+                db.execute(statements.PUT_SERVER_RUN, values)
         return StreamRow(
             thread_id=thread_id,
             run_id=run_id,
@@ -426,7 +427,7 @@ class ServerRuns:
                 placed = None if alone else 0.0
                 values = (thread, run, QUEUED, now, first, key, body, core.tenant, placed)
                 with changing_run(db, thread, run):
-                    db.execute(queued.ADMIT_RUN, values)
+                    db.execute(statements.PUT_SERVER_RUN, values)
         except StorageError:  # two servers may have taken the same key at the same moment
             if key is None or (known := self.by_key(key)) is None:
                 raise
@@ -590,9 +591,7 @@ class ServerRuns:
     def open_in(self, thread_id: str) -> list[StreamRow]:
         """Return the unfinished runs of a thread, the oldest first."""
         with self._core.reading(thread_id) as db:
-            # no IN: SQLAlchemy expands none beside parameters that are given already
-            going_on = or_(*(streams.c.status == one for one in sorted(UNFINISHED)))
-            query = self._query().where(self._is(thread_id), going_on)
+            query = self._query().where(self._is(thread_id), streams.c.ended.is_(None))
             rows = db.execute(*compiled(query.order_by(streams.c.first))).fetchall()
             return [self._row(row) for row in rows]
 

@@ -732,8 +732,10 @@ PUT_SERVER_RUN: Final = Prepared(
         first=_b("f"),
         key=_b("k"),
         body=_b("x"),
+        tenant=_b("tenant"),
+        placed=_b("p"),
     ),
-    *("t", "r", "s", "at", "f", "k", "x"),
+    *("t", "r", "s", "at", "f", "k", "x", "tenant", "p"),
 )
 
 END_RUN: Final = Prepared(

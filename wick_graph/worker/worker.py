@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -115,21 +115,20 @@ class Worker:
         self._service.slots = self._slots
         told = partial(loop.call_soon_threadsafe, self.wake)
         try:
-            async with self._service.running(), self._listening(told):
-                keepers = [self._keep(self._beat, self._heartbeat), self._keep(self._lead, _SWEEP)]
-                kept = [asyncio.create_task(keeper) for keeper in keepers]
-                await self._fetch()
+            async with self._service.running():
+                with self._service.notices.listening(PLACED, told):
+                    keepers = [
+                        self._keep(self._beat, self._heartbeat),
+                        self._keep(self._lead, _SWEEP),
+                    ]
+                    kept = [asyncio.create_task(keeper) for keeper in keepers]
+                    await self._fetch()
                 for task in kept:
                     task.cancel()
                 await asyncio.gather(*kept, return_exceptions=True)
             await asyncio.gather(*self._tasks, return_exceptions=True)
         finally:
             await self._leave()
-
-    @contextlib.asynccontextmanager
-    async def _listening(self, told: Callable[[], object]) -> AsyncIterator[None]:
-        with self._service.notices.listening(PLACED, told):
-            yield
 
     # --- The queue.
 
