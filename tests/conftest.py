@@ -62,6 +62,18 @@ BY_NIGHT: Final = re.compile(
     r"|gateway/test_hostile_doors\.py::test_(?:many_chats_keep|idle_connections)"
     r"|mcp/test_bounds\.py::test_an_answer_over_http_is_bounded_too\[encoded"
     r"|attacks/test_commands_surroundings\.py::.*container-X1-parallel"
+    r"|worker/test_fleet\.py::test_a_deadly_run"
+    r"|server/test_stored_changes\.py::test_all_servers_know.*sqlite"
+    r"|server/test_langgraph\.py::test_a_client_sees.*\[(?:1|60)\]"
+    r"|server/test_a2a\.py::test_a_client_sees_all.*\[0\.3"
+    r"|server/test_page_looks\.py::.*light-320"
+    r"|server/test_page_browser\.py::test_nothing_is_wider.*\[(?:900|320-dark|1600-light)"
+    r"|protocols/test_acp\.py::test_a_run_that_was_cut_off.*\[left"
+    r"|e2e/test_typed_resume\.py::test_(?:the_command_line|another_server)"
+    r"|exports/test_chain\.py::test_a_run_with_an_output"
+    r"|test_packaging\.py::test_(?:sdist_builds|wheel_needs_no_link)"
+    r"|test_door\.py::test_importing_everything"
+    r"|durability/test_kill\.py::test_the_harness_can_fail"
 )
 """Many real processes that are killed, of which a sister test runs each time; `make test-slow` runs
 them all."""

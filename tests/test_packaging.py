@@ -14,7 +14,6 @@ import time
 import tomllib
 import venv
 import zipfile
-from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -87,24 +86,25 @@ def fails(python: Path, code: str, cwd: Path) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
-@dataclass(frozen=True)
-class Built:
-    wheel: Path
-    sdist: Path
-    wheel_of_sdist: Path
+BUILD = (sys.executable, "-m", "build", "--no-isolation", "--outdir")
 
 
 @pytest.fixture(scope="module")
-def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Build both kinds of distribution offline, with the setuptools that is installed."""
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel offline, with the setuptools that is installed."""
     out = tmp_path_factory.mktemp("dist")
-    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir")
-    run(*build, out / "direct", "--wheel", copied(tree, out / "tree1"), cwd=out)
-    run(*build, out / "both", copied(tree, out / "tree2"), cwd=out)
-    (direct,) = (out / "direct").glob("*.whl")
-    (sdist,) = (out / "both").glob("*.tar.gz")
-    (indirect,) = (out / "both").glob("*.whl")
-    return Built(direct, sdist, indirect)
+    run(*BUILD, out / "direct", "--wheel", copied(tree, out / "tree"), cwd=out)
+    (made,) = (out / "direct").glob("*.whl")
+    return made
+
+
+@pytest.fixture
+def both(tree: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Build the source distribution, and the wheel from it."""
+    run(*BUILD, tmp_path / "both", copied(tree, tmp_path / "tree"), cwd=tmp_path)
+    (sdist,) = (tmp_path / "both").glob("*.tar.gz")
+    (indirect,) = (tmp_path / "both").glob("*.whl")
+    return sdist, indirect
 
 
 def new_venv(at: Path) -> Path:
@@ -127,12 +127,12 @@ def lend_dependencies(python: Path, cwd: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel into a new environment; return that environment's Python."""
     here = tmp_path_factory.mktemp("installed")
     python = new_venv(here / "env")
     pip = (sys.executable, "-m", "pip", "--python", python)
-    run(*pip, "install", "--quiet", "--no-deps", "--no-compile", built.wheel, cwd=here)
+    run(*pip, "install", "--quiet", "--no-deps", "--no-compile", wheel, cwd=here)
     lend_dependencies(python, here)
     return python
 
@@ -169,7 +169,7 @@ def test_nodes_is_a_relative_link_in_the_tree_and_real_files_beside_it() -> None
     assert (ROOT / "nodes" / "__init__.py").is_file()
 
 
-def test_wheel_holds_the_package_whole_and_nothing_else(built: Built, tree: Path) -> None:
+def test_wheel_holds_the_package_whole_and_nothing_else(wheel: Path, tree: Path) -> None:
     expected = {
         Path(folder, file).relative_to(tree).as_posix()
         for folder, _, files in os.walk(tree / "wick_graph", followlinks=True)
@@ -177,15 +177,15 @@ def test_wheel_holds_the_package_whole_and_nothing_else(built: Built, tree: Path
         # The page's sources are served made small; the others are for reading.
         if Path(folder).name not in ("page", "vendor") or file in ("index.html", "preact.js")
     }
-    held = set(contents(built.wheel))
+    held = set(contents(wheel))
     info = {n for n in held if n.split("/")[0].endswith(".dist-info")}
     assert held - info == expected
     assert {"wick_graph/py.typed", "wick_graph/nodes/__init__.py"} <= held
     assert {Path(n).name for n in info} >= {"METADATA", "RECORD", "entry_points.txt", "LICENSE"}
 
 
-def test_metadata_names_the_project_its_licence_and_its_command(built: Built, tree: Path) -> None:
-    with zipfile.ZipFile(built.wheel) as archive:
+def test_metadata_names_the_project_its_licence_and_its_command(wheel: Path, tree: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
         (about,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         text = archive.read(about).decode()
         commands = archive.read(about.replace("METADATA", "entry_points.txt")).decode()
@@ -226,21 +226,21 @@ def canonical(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name[0]).lower()
 
 
-def test_sdist_builds_the_same_wheel(built: Built) -> None:
-    with tarfile.open(built.sdist) as archive:
+def test_sdist_builds_the_same_wheel(wheel: Path, both: tuple[Path, Path]) -> None:
+    sdist, indirect = both
+    with tarfile.open(sdist) as archive:
         names = {n.partition("/")[2] for n in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "nodes/__init__.py"} <= names
-    assert contents(built.wheel_of_sdist) == contents(built.wheel)
+    assert contents(indirect) == contents(wheel)
 
 
-def test_wheel_needs_no_link(built: Built, tree: Path, tmp_path: Path) -> None:
+def test_wheel_needs_no_link(wheel: Path, tree: Path, tmp_path: Path) -> None:
     """A checkout without links (a zip, some file systems) builds the same wheel."""
     bare = copied(tree, tmp_path / "tree")
     (bare / "wick_graph" / "nodes").unlink()
-    build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir")
-    run(*build, tmp_path / "out", bare, cwd=tmp_path)
-    (wheel,) = (tmp_path / "out").glob("*.whl")
-    assert contents(wheel) == contents(built.wheel)
+    run(*BUILD, tmp_path / "out", "--wheel", bare, cwd=tmp_path)
+    (made,) = (tmp_path / "out").glob("*.whl")
+    assert contents(made) == contents(wheel)
 
 
 def test_installed_wheel_has_its_nodes_and_no_other(installed: Path, tmp_path: Path) -> None:

@@ -41,6 +41,12 @@ _ALONE: Final[Pages] = MappingProxyType({})
 _KEPT: Final = 16
 """Checkpoints that are kept: neighbours ask for the same."""
 
+_LONG: Final = 24
+"""Characters from which on a text inside a value is a value of its own."""
+
+_PLACE: Final = "§"
+"""Before the place of such a text; a text that begins so is one too."""
+
 _RUN: Final = (
     *("number", "run_id", "branch", "mode", "status", "stopped_because", "agent", "model", "level"),
 )
@@ -65,6 +71,8 @@ class _Digest:
         self._values: list[Any] = []
         self._places: dict[str, int] = {}
         self._told: dict[str | int | None, int] = {}
+        self._facts = [-1] * len(_FACTS)
+        """The facts of the moment before, as places."""
         self._messages: dict[int, tuple[BaseMessage, int]] = {}
         self._states: dict[str, Made] = {}
         self._last: tuple[str, dict[str, tuple[Any, Any]]] = "", {}
@@ -132,7 +140,7 @@ class _Digest:
         }
         if entry.kind == GAP:
             return self._row(made)
-        made["facts"] = [self._fact(value) for value in _facts(entry)]
+        made["facts"] = self._new_facts(entry)
         made["told"] = self._kept(plain(details)) if details else None
         self._state(entry)
         if entry.is_left:
@@ -144,6 +152,12 @@ class _Digest:
         if entry.what == "node.exit":
             made["writes"] = self._asked(lambda: list(self._writes(entry)))
         return self._row(made)
+
+    def _new_facts(self, entry: Entry) -> list[int]:
+        """Return the facts that the moment before has not: the number of each, then its place."""
+        before, self._facts = self._facts, [self._fact(value) for value in _facts(entry)]
+        both = enumerate(zip(before, self._facts, strict=True))
+        return [part for nth, (old, new) in both if old != new for part in (nth, new)]
 
     def _fact(self, value: str | int | None) -> int:
         """Return the place of a fact; most moments repeat those of the one before."""
@@ -244,14 +258,26 @@ class _Digest:
         return self._kept(plain(self._hider.value(value)))
 
     def _kept(self, made: Any) -> int:
-        if made is None or type(made) in (int, str):
+        if made is None or type(made) is int or isinstance(made, str):
             text = repr(made)
         else:
+            made = self._thin(made)
             text = json.dumps(made, ensure_ascii=False, sort_keys=True)
         if text not in self._places:
             self._places[text] = len(self._values)
             self._values.append(made)
         return self._places[text]
+
+    def _thin(self, made: Any) -> Any:
+        """Make a long text inside a value one of its own: a reply repeats that of its message."""
+        if isinstance(made, str):
+            is_own = len(made) >= _LONG or made.startswith(_PLACE)
+            return f"{_PLACE}{self._kept(made)}" if is_own else made
+        if isinstance(made, list):
+            return [self._thin(item) for item in made]
+        if isinstance(made, dict):
+            return {name: self._thin(item) for name, item in made.items()}
+        return made
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
         """Return an answer, or the reason why there is none."""
@@ -265,7 +291,7 @@ _COLUMNS: Final = (
     *("seq", "run", "step", "depth", "kind", "phase", "status", "at", "took", "parent"),
     *("text", "told", "facts"),
 )
-"""What each moment has; kind, phase and what was told are places of values, and so the facts."""
+"""What each moment has; kind, phase and what was told are places of values."""
 
 _KIND: Final = _COLUMNS.index("kind")
 

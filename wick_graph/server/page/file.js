@@ -17,17 +17,29 @@ const nothing = (/** @type {string} */ why) => {
 };
 export const send = async () => nothing("a file runs nothing");
 
+/** Put long texts back into the values that share them. @param {any} value */
+function fill(value) {
+  for (const [key, held] of Object.entries(value)) {
+    if (typeof held === "string" && held[0] === "§") value[key] = data.values[Number(held.slice(1))];
+    else if (held && typeof held === "object") fill(held);
+  }
+}
+data.values.forEach((/** @type {any} */ value) => value && typeof value === "object" && fill(value));
+
 /** @param {number} at @returns {any} */
 const valueAt = (at) => data.values[at];
 /** @param {any} places one place, or those of a list's items */
 const valuesAt = (places) => (Array.isArray(places) ? places.map(valueAt) : valueAt(places));
 
 const runs = new Map(data.runs.map((/** @type {any} */ run) => [run.number, run]));
+/** Facts of the moment before: a row has those that change. @type {Record<string, any>} */
+let facts = {};
 /** @type {Moment[]} */
 const moments = data.moments.map((/** @type {any[]} */ row) => {
   const had = Object.fromEntries(data.columns.map((/** @type {string} */ name, /** @type {number} */ nth) => [name, row[nth]]));
-  const facts = (had.facts ?? []).map((/** @type {number} */ at, /** @type {number} */ nth) => [data.facts[nth], valueAt(at)]);
-  const made = { ...row[data.columns.length], ...had, ...Object.fromEntries(facts), kind: valueAt(had.kind), phase: valueAt(had.phase) };
+  if (had.facts) facts = { ...facts };
+  for (let nth = 0; nth < (had.facts?.length ?? 0); nth += 2) facts[data.facts[had.facts[nth]]] = valueAt(had.facts[nth + 1]);
+  const made = { ...row[data.columns.length], ...had, ...(had.facts && facts), kind: valueAt(had.kind), phase: valueAt(had.phase) };
   return { ...made, name: made.name ?? "", status: had.status ?? "ok", is_left: made.left ?? false, branch: runs.get(had.run)?.branch ?? 0,
     at_us: had.at, duration_us: had.took, told: had.told === null ? {} : valueAt(had.told) };
 });
