@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -89,6 +90,24 @@ def test_from_signing_in_to_the_cause_of_a_change(
     expect(second.get_by_role("heading", name="Threads")).to_be_visible(timeout=WAIT)
     second.get_by_role("button", name="Sign out").click()
     expect(second.get_by_role("heading", name="Sign in")).to_be_visible(timeout=WAIT)
+
+
+def test_a_recording_is_saved_as_a_file(
+    served: Served, token: str, watched: Watched, tmp_path: Path
+) -> None:
+    thread = asked(served, token, "default", "Keep this.")
+    page = watched.opened(token)
+    page.goto(f"{served.url}/ui/#/threads/{thread}")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Export").click()
+    assert saved.value.suggested_filename == f"{thread}.html"
+    saved.value.save_as(tmp_path / "kept.html")
+    with watched.context.browser.new_context(offline=True) as away:  # type: ignore[union-attr]
+        file = away.new_page()
+        file.goto((tmp_path / "kept.html").as_uri())
+        expect(file.get_by_role("grid", name="Moments")).to_contain_text("run default")
+        expect(file.get_by_role("tab", name="Graph")).to_be_visible()
+        expect(file.get_by_role("button", name="Export")).to_have_count(0)
 
 
 def test_a_breakpoint_stops_and_a_search_finds(

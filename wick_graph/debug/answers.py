@@ -18,11 +18,13 @@ from wick_graph.debug.sources import notes_of
 from wick_graph.debug.types import Stop
 from wick_graph.debug.values import read_path, with_own
 from wick_graph.errors import DebugError, StorageError, ThreadNotFoundError
+from wick_graph.exports.page import as_page
 from wick_graph.exports.plain import Hider, plain
 from wick_graph.journal.entry import Entry, RunRecord
 from wick_graph.journal.journal import Journal, line_from
 from wick_graph.journal.reconstruct import REQUESTS
 from wick_graph.journal.value_store import Mask, known_secrets
+from wick_graph.picture import Picture
 from wick_graph.store.saver import SqlSaver
 
 if TYPE_CHECKING:
@@ -520,6 +522,11 @@ class Answers:
         known = {name: getattr(run, name) for name in fields}
         ended = None if run.ended is None else run.ended.isoformat()
         return protocol.RunRow(**{**known, "started": run.started.isoformat(), "ended": ended})
+
+    def file(self, picture: Picture | None = None) -> str:
+        """Return the recording as one HTML file, with secrets hidden."""
+        self._fresh()
+        return as_page(self._journal, Hider.of(self._journal), None, picture)
 
     def _read(self) -> Journal:
         return Journal(self._saver, self.thread_id, keep=_CHECKPOINTS)

@@ -64,6 +64,15 @@ export async function send(method, path, body = {}) {
   return got.status === 204 ? null : got.json();
 }
 
+/** Save what the server answers as a file. @param {string} path @param {string} name */
+export async function save(path, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await (await sent(path)).blob());
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000); // a browser may ask where to put it
+}
+
 /** Begin a run, which needs no connection; its events come by the stream of this browser.
  * @param {string} path @param {object} body @param {string} [key] the same for a repeated request */
 export async function begin(path, body, key) {

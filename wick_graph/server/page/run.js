@@ -1,6 +1,6 @@
 // One thread's recording: its moments in a list of which only the visible part exists, and the inspector.
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, goTo, isFile, lines } from "./api.js";
+import { ask, goTo, isFile, lines, save } from "./api.js";
 import { Inspector } from "./inspector.js";
 import { close, Debugger, mayDebug, open, resume, running, said, say, session } from "./session.js";
 import { follow } from "./stream.js";
@@ -382,6 +382,8 @@ export function Run({ thread: id, seq }) {
           counted(last, "moment"), row?.branch ? `branch ${row.branch}` : "", session.value?.mode].filter((part) => part).join(" · ")}
         <${Runs} thread=${thread} runs=${runs} run=${run} go=${go} />
         ${about.info.agent && html`<a href=${`#/chat/${thread}`}>Chat</a>`}
+        ${!isFile && last > 0 && html`<button class="quiet" title="One file that shows this recording offline; secrets are hidden"
+          onClick=${() => save(`/threads/${thread}/export`, `${id}.html`).catch((failed) => void (said.value = failed.message))}>Export</button>`}
         ${(about.info.above || about.info.parent) && html`<a href=${about.info.above ?? `#/threads/${encodeURIComponent(about.info.parent)}`}>The run that made this thread</a>`}
       </p>
       ${about.recording.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}

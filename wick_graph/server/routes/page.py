@@ -23,7 +23,7 @@ from wick_graph.engine.result import new_thread_id
 from wick_graph.errors import DebugError, StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.exports.plain import Hider, plain
 from wick_graph.journal.value_store import Mask, known_secrets
-from wick_graph.picture import overlay_of, picture_of
+from wick_graph.picture import Picture, overlay_of, picture_of
 from wick_graph.picture.formats import drawn
 from wick_graph.server import schemas
 from wick_graph.server.guard import API, PAGE, Admin, Debugging, Reader, RequestContext
@@ -167,6 +167,10 @@ StatePath = Annotated[
 
 _LINES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"application/x-ndjson": {}}, "description": "Hits, one JSON object a line."}
+}
+
+_FILE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {"text/html": {}}, "description": "A file that loads nothing."}
 }
 
 P = ParamSpec("P")
@@ -345,13 +349,40 @@ async def graph(
     context: Reader, request: Request, thread_id: schemas.ThreadIdPath
 ) -> dict[str, Any]:
     """Return the agent's graph as data, with its layout and the thread laid over it."""
+    picture = await _picture(context, request, thread_id)
+    return await _asked(lambda: drawn(picture()))
+
+
+@router.get(f"{_THREAD}/export", response_class=Response, responses=_FILE)
+async def export(
+    context: Reader, request: Request, asked: Asked, thread_id: schemas.ThreadIdPath
+) -> Response:
+    """Return the recording of a thread as one file for a browser without a server.
+
+    Secrets are hidden; the file says in how many values.
+    """
+    picture = None
+    with suppress(Problem):  # its agent is not served here
+        picture = await _picture(context, request, thread_id)
+    page = await _asked(lambda: asked.file(None if picture is None else picture()))
+    return Response(page, media_type="text/html", headers={"Content-Disposition": "attachment"})
+
+
+async def _picture(
+    context: RequestContext, request: Request, thread_id: str
+) -> Callable[[], Picture]:
+    """Return what draws the graph of a thread's agent, with the thread laid over it.
+
+    Raises:
+        Problem: The agent is not served here.
+    """
     agent_id = (await context.thread(thread_id)).agent
     own = _graph_of(request)
     if own is None and (agent_id is None or agent_id not in context.tenant.agents):
         raise Problem(404, "the agent of this thread is not served here")
     agent = await context.agent(agent_id) if own is None else None
 
-    def made() -> dict[str, Any]:
+    def made() -> Picture:
         if agent is None:
             built = own.copy({"checkpointer": context.saver})
         else:
@@ -359,9 +390,9 @@ async def graph(
         picture = picture_of(built)
         with suppress(ThreadNotFoundError):  # a run that is held at its beginning
             picture = picture.with_run(overlay_of(built, thread_id))
-        return drawn(picture)
+        return picture
 
-    return await _asked(made)
+    return made
 
 
 @router.get("/agents/{agent_id}/graph")
