@@ -89,15 +89,18 @@ async def _growth(ask: Any, short: int, long: int) -> float:
 
 
 async def served(streams: int, words: int, count: int, goal: float) -> list[Row]:
-    """So many streams at once of a `wick serve`: the first text, and CPU time for each event."""
+    """So many streams at once of a `wick serve`: the first text, and CPU time for each piece.
+
+    The server sends together what comes together, so its events are fewer than the pieces.
+    """
     loads = [await streams_of(streams, script_of(words), words) for _ in range(count)]
     wrong = sum(one.errors for one in loads)
     title, note = f"{streams} streams of `wick serve`", f"{wrong} errors" if wrong else ""
     first = {OURS: Spread.of([one.first for one in loads])}
-    each = {OURS: Spread.of([one.cpu / max(one.events, 1) * 1e3 for one in loads])}
+    each = {OURS: Spread.of([one.cpu / (streams * words) * 1e3 for one in loads])}
     return [
         Row(f"first-{streams}", f"{title}: first text, median", "s", first, goal=goal, note=note),
-        Row(f"event-{streams}", f"{title}: CPU of an event", "ms", each, goal=0.4, note=note),
+        Row(f"event-{streams}", f"{title}: CPU of a piece", "ms", each, goal=0.4, note=note),
     ]
 
 

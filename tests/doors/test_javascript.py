@@ -73,27 +73,57 @@ def test_the_ai_sdk_s_chat_with_an_approval(served: Served) -> None:
     assert seen["messages"][1]["parts"][2]["approval"]["approved"] is True
 
 
-def test_the_ai_sdk_s_chat_sees_all_once_although_the_server_is_killed(tmp_path: Path) -> None:
-    with serving(tmp_path) as served:
+WORDS = " ".join(f"word{i}" for i in range(120))
+
+
+def broken(folder: Path, program: str, path: str, *args: str) -> tuple[Any, str]:
+    """Run a program whose server is killed after some words; return what it says, and the state.
+
+    The state is that of the only thread.
+    """
+    with serving(folder) as served:
         port = served.port
-        program: list[Any] = [
-            "node",
-            HERE / "ai_chat.mjs",
-            f"{served.url}/ai-sdk/slow",
-            "ai-chat",
-            "breaks",
-        ]
-        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as client:
+        command: list[Any] = ["node", HERE / program, f"{served.url}/{path}", *args]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
             assert client.stdout is not None
             assert client.stdout.readline() == "some words\n"
             served.kill()
             served.start(port=port)
             seen = json.loads(client.communicate(timeout=SECONDS)[0])
-        words = " ".join(f"word{i}" for i in range(120))
-        assert shown(seen["messages"]) == ["What is 21*2?", "Let me see.", "42", words]
         with served.http() as http:
-            text = http.get("/threads/ai-chat/state").text
-        assert text.count('"tool_call_id"') == 1  # the call ran once
+            [thread] = http.get("/threads").json()
+            return seen, http.get(f"/threads/{thread['thread_id']}/state").text
+
+
+def ran_once(state: str) -> bool:
+    """Tell whether the only call of a thread ran once."""
+    return state.count('"tool_call_id"') == 1
+
+
+def test_langgraph_s_client_sees_all_once_although_the_server_is_killed(tmp_path: Path) -> None:
+    seen, state = broken(tmp_path, "langgraph_sdk.mjs", "langgraph", "breaks")
+    assert seen["told"].endswith(WORDS)  # a reply that was cut off is said again, as it is stored
+    assert seen["messages"] == ["What is 21*2?", "Let me see.", "42", WORDS]
+    assert (seen["updates"], seen["last"]) == (["model", "tools", "model"], "end")
+    assert ran_once(state)
+
+
+def test_use_stream_shows_all_once_although_the_server_is_killed(tmp_path: Path) -> None:
+    seen, state = broken(tmp_path, "use_stream.mjs", "langgraph", "breaks")
+    assert seen["shown"] == ["What is 21*2?", "Let me see.", "42", WORDS]
+    assert ran_once(state)
+
+
+def test_ag_ui_s_client_sees_all_once_although_the_server_is_killed(tmp_path: Path) -> None:
+    seen, state = broken(tmp_path, "ag_ui_client.mjs", "ag-ui/slow", "breaks")
+    assert [text for _, text in seen["messages"]] == ["What is 21*2?", "Let me see.", "42", WORDS]
+    assert ran_once(state)
+
+
+def test_the_ai_sdk_s_chat_sees_all_once_although_the_server_is_killed(tmp_path: Path) -> None:
+    seen, state = broken(tmp_path, "ai_chat.mjs", "ai-sdk/slow", "ai-chat", "breaks")
+    assert shown(seen["messages"]) == ["What is 21*2?", "Let me see.", "42", WORDS]
+    assert ran_once(state)
 
 
 def shown(messages: Any) -> list[str]:

@@ -1,4 +1,5 @@
-// React's `useStream` in a page of jsdom: a question, an approval, an answer.
+// React's `useStream` in a page of jsdom: a question, an approval, an answer; with a second argument,
+// an answer in whose middle the server is killed, and started again.
 import { JSDOM } from "jsdom";
 
 const { window } = new JSDOM("<!doctype html><div id=root></div>", { url: "http://localhost/" });
@@ -8,9 +9,10 @@ const { createElement } = await import("react");
 const { createRoot } = await import("react-dom/client");
 const { useStream } = await import("@langchain/react");
 
+const [apiUrl, breaks] = process.argv.slice(2);
 let chat;
 function Chat() {
-  chat = useStream({ assistantId: "careful", apiUrl: process.argv[2] });
+  chat = useStream({ assistantId: breaks ? "slow" : "careful", apiUrl });
   const shown = chat.messages.map((one, i) => createElement("p", { key: one.id ?? i }, one.text));
   return createElement("div", null, shown);
 }
@@ -27,6 +29,13 @@ const shown = () => [...document.querySelectorAll("p")].map((one) => one.textCon
 createRoot(document.getElementById("root")).render(createElement(Chat));
 await until("a chat", () => chat);
 void chat.submit({ messages: [{ type: "human", content: "What is 21*2?" }] });
+if (breaks) {
+  await until("some words", () => shown().at(-1)?.includes("word3"));
+  console.log("some words");
+  await until("an answer", () => shown().at(-1)?.endsWith("word119") && !chat.isLoading);
+  console.log(JSON.stringify({ shown: shown() }));
+  process.exit(0);
+}
 await until("a question", () => chat.interrupts.length && !chat.isLoading && shown().length === 2);
 const asked = chat.interrupts[0].value.action_requests[0].args;
 const before = shown();

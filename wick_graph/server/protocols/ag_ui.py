@@ -82,9 +82,12 @@ async def run(context: Answerer, agent_id: schemas.AgentIdPath, form: RunAgentIn
     agent = await context.agent(agent_id)
     row = await _known(context, agent, form) or await _started(context, agent, form)
     limits = context.options.limits
+    shown = {str(one.get("id")) for one in form.messages if one.get("role") == "tool"}
 
     async def pieces() -> AsyncIterator[bytes | None]:
         async for told in _told(context, agent, row, form.run_id):
+            if told and told["type"] == "TOOL_CALL_RESULT" and told["messageId"] in shown:
+                continue  # a client that comes again would show it twice
             yield None if told is None else b"data: %s\n\n" % json.dumps(told).encode("ascii")
 
     headers = {"X-Thread-Id": row.thread_id, "X-Run-Id": row.run_id}
