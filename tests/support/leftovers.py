@@ -22,8 +22,11 @@ class Leftovers:
 
     def __init__(self) -> None:
         self._temp = f"{Path(tempfile.gettempdir()).resolve()}/"
-        self._kept = f"{ROOT}/", f"{sys.prefix}/", f"{Path(sys.prefix).resolve()}/"
-        """Of a checkout in that folder."""
+        given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        self._kept = tuple(
+            f"{path}/" for one in (ROOT, sys.prefix, *given) for path in (one, Path(one).resolve())
+        )
+        """Of a checkout in that folder, and of what the tests are run with."""
         self._modules = len(sys.modules)
         self._places: list[tuple[Any, str]] = []
         self._before = self._now()
