@@ -65,7 +65,7 @@ all: lint type test
 test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that take long, the sisters of others, and all examples
 	@WICK_NIGHT=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or hypothesis" --timeout 600 $(ARGS)
 
-test-workers: $(BIN)/.test  ## a fleet of servers and workers under kills and freezes; sizes by WICK_FLEET_RUNS, _THREADS, _KILLS, _FREEZES, _WORKERS
+test-workers: $(BIN)/.test  ## a fleet of servers and workers under kills, freezes and cuts; sizes by WICK_FLEET_RUNS, _THREADS, _KILLS, _FREEZES, _CUTS, _WORKERS
 	@$(BIN)/python -m pytest tests/worker -m "slow or not slow" --timeout 3600 $(ARGS)
 
 nightly:                  ## all that takes hours: slow tests, Firefox, a fleet, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures

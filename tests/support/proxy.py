@@ -1,6 +1,7 @@
-"""A proxy in front of a PostgreSQL server that loses the answer to a commit.
+"""A proxy in front of a PostgreSQL server: it loses the answer to a commit, or cuts a client off.
 
-The commit reaches the server and is done; who asked for it sees its connection end.
+A commit whose answer is lost reaches the server and is done; who asked for it sees its connection
+end. Who is cut off sees nothing: what is sent waits on the way, and arrives when the cut is mended.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ class LossyProxy:
         """Commits that went through since the last time that this was set."""
         self.lose: Callable[[int], bool] = lambda nth: False
         """Says of a commit, by its number, whether its answer gets lost."""
+        self.open = {"asks": threading.Event(), "answers": threading.Event()}
+        """Of each way, whether what is sent arrives."""
+        self.mend()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -35,7 +39,18 @@ class LossyProxy:
         """The server's URL, through the proxy."""
         return self.url_of(self.port)
 
+    def cut(self, *ways: str) -> None:
+        """Let nothing arrive on some ways, without a word to either end."""
+        for way in ways:
+            self.open[way].clear()
+
+    def mend(self) -> None:
+        """Let all arrive, also what has been sent since the cut."""
+        for way in self.open.values():
+            way.set()
+
     def close(self) -> None:
+        self.mend()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -54,12 +69,14 @@ class LossyProxy:
     def _ask(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(65_536):
+                self.open["asks"].wait()
                 server.sendall(data)
         _end(client, server)
 
     def _answer(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(65_536):
+                self.open["answers"].wait()
                 if _COMMITTED in data:
                     with self._lock:
                         self.commits += 1

@@ -20,6 +20,7 @@ from tests.server.support import START_SECONDS, Served
 from tests.source import ROOT
 from tests.support import forked
 from tests.support.postgres import connected
+from tests.support.proxy import LossyProxy
 from tests.support.waiting import until
 from wick_graph.store import SqlSaver
 
@@ -64,12 +65,14 @@ class Fleet:
     env: dict[str, str] = field(default_factory=dict)
     servers: list[Served] = field(default_factory=list)
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
+    ways: dict[int, LossyProxy] = field(default_factory=dict)
+    """The way of a worker to the database, by its process, if the test may cut it."""
 
     def __post_init__(self) -> None:
         (self.path / "tools.py").write_text(TOOLS)
         self.queue = self.url.rpartition("schema=")[2] + "_q"
         file = {
-            "store": self.url,
+            "store": f"${{WAY:-{self.url}}}",
             "workers": {
                 **{"mode": "external", "lease": self.lease, "heartbeat": self.lease / 3},
                 "queue_schema": self.queue,
@@ -86,16 +89,24 @@ class Fleet:
         self.servers.append(served)
         return served
 
-    def work(self, *more: str) -> subprocess.Popen[str]:
-        """Start a worker, and wait until it works."""
+    def work(self, *more: str, by_itself: bool = False) -> subprocess.Popen[str]:
+        """Start a worker, perhaps with a way of its own to the database; wait until it works."""
+        way = LossyProxy(self.url) if by_itself else None
         process = forked.Popen(
             [sys.executable, "-m", "wick_graph", "worker", "--trust", *more],
             cwd=self.path,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **self.env},
+            env={
+                **os.environ,
+                **{"PYTHONPATH": str(ROOT)},
+                **({} if way is None else {"WAY": way.url}),
+                **self.env,
+            },
         )
         self.workers.append(process)
+        if way is not None:
+            self.ways[process.pid] = way
         assert process.stderr is not None
         late = threading.Timer(START_SECONDS, process.kill)
         late.start()
@@ -164,6 +175,8 @@ class Fleet:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
+        for way in self.ways.values():
+            way.close()
         with psycopg.connect(self.url.rpartition("schema=")[0].rstrip("?&"), autocommit=True) as db:
             db.execute(f'DROP SCHEMA IF EXISTS "{self.queue}" CASCADE')
 

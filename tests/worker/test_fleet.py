@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -52,44 +53,64 @@ def progressed(fleet: Fleet, done: int, runs: int) -> bool:
     return fleet.status()["done"] >= done or fleet.is_over(runs)
 
 
-def survive(fleet: Fleet, runs: int, threads: int, kills: int, freezes: int, workers: int) -> None:
+def harm(fleet: Fleet, what: str, victim: subprocess.Popen[str]) -> None:
+    """Kill a worker, or keep it from its database for longer than its lease."""
+    if what == "kill":
+        victim.kill()
+        victim.wait()
+        fleet.work(by_itself=victim.pid in fleet.ways)
+        return
+    if what == "freeze":
+        victim.send_signal(signal.SIGSTOP)
+        time.sleep(fleet.lease + 1)  # the point of the test: longer than the lease
+        victim.send_signal(signal.SIGCONT)
+        return
+    way = fleet.ways[victim.pid]
+    assert way.commits > 0, "the worker goes another way"
+    way.cut(*what.split(" and "))
+    time.sleep(fleet.lease + 1)  # as above
+    way.mend()
+
+
+CUTS = ("asks and answers", "asks", "answers")
+
+
+def survive(fleet: Fleet, runs: int, threads: int, workers: int, harms: list[str]) -> None:
     chance = random.Random(runs)
     fleet.serve()
     for _ in range(workers):
-        fleet.work()
+        fleet.work(by_itself=bool({*harms} & {*CUTS}))
     asked = load(fleet, runs, threads)
-    for n in range(kills + freezes):
+    for what in harms:
         made = fleet.status()["done"] + 1
         until(partial(progressed, fleet, made, runs), "no progress", 120)
-        alive = [one for one in fleet.workers if one.poll() is None]
-        victim = chance.choice(alive)
-        if n < freezes:
-            victim.send_signal(signal.SIGSTOP)
-            time.sleep(fleet.lease + 1)  # the point of the test: longer than the lease
-            victim.send_signal(signal.SIGCONT)
-        else:
-            victim.kill()
-            victim.wait()
-            fleet.work()
+        harm(fleet, what, chance.choice([one for one in fleet.workers if one.poll() is None]))
     fleet.wait(runs)
     check(fleet, asked)
 
 
 def test_runs_survive_kills_and_freezes_of_workers(fleet: Fleet) -> None:
-    survive(fleet, runs=60, threads=10, kills=6, freezes=1, workers=2)
+    survive(fleet, runs=60, threads=10, workers=2, harms=["freeze", *["kill"] * 6])
+
+
+@pytest.mark.parametrize(
+    "way", [CUTS[0], *(pytest.param(cut, marks=pytest.mark.slow) for cut in CUTS[1:])]
+)
+def test_a_worker_that_is_cut_off_harms_nothing_when_it_comes_back(fleet: Fleet, way: str) -> None:
+    survive(fleet, runs=20, threads=5, workers=2, harms=[way, way])
 
 
 @pytest.mark.slow
-def test_many_runs_survive_many_kills(fleet: Fleet) -> None:
+def test_many_runs_survive_many_kills_freezes_and_cuts(fleet: Fleet) -> None:
     def of(name: str, default: int) -> int:
         return int(os.environ.get(f"WICK_FLEET_{name}", default))
 
     for _ in range(of("SERVERS", 2) - 1):
         fleet.serve()
-    survive(
-        fleet, of("RUNS", 1000), of("THREADS", 100), of("KILLS", 100), of("FREEZES", 10),
-        workers=of("WORKERS", 3),
-    )  # fmt: skip
+    cuts = [CUTS[n % len(CUTS)] for n in range(of("CUTS", 10))]
+    harms = [*["freeze"] * of("FREEZES", 10), *cuts, *["kill"] * of("KILLS", 100)]
+    random.Random(1).shuffle(harms)
+    survive(fleet, of("RUNS", 1000), of("THREADS", 100), of("WORKERS", 3), harms)
 
 
 def test_jobs_are_only_hints(fleet: Fleet) -> None:
