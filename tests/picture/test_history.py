@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -12,7 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
 from tests.picture.graphs import Chat, State
-from wick_graph import Agent
+from wick_graph import Agent, SqlSaver
 from wick_graph.errors import ConfigError, ThreadNotFoundError
 from wick_graph.picture import RunOverlay, Tally, as_svg, as_text, overlay_of, picture_of
 from wick_graph.testing import ScriptedModel, calls, error
@@ -148,6 +150,25 @@ def test_old_steps_can_be_left_out_and_it_is_said() -> None:
     assert run.path == ("modify_request", "model", "END")
     assert "only the last 3 checkpoints were read" in run.notes
     assert not any("checkpoints" in note for note in overlay_of(agent.graph, "t").notes)
+
+
+def test_the_cost_grows_with_the_number_of_steps(tmp_path: Path) -> None:
+    spent = []
+    for turns in (20, 80):
+        steps = [calls(("add", {"a": n, "b": 1})) for n in range(turns)]
+        with SqlSaver.from_url(f"sqlite:///{tmp_path / str(turns)}.db") as saver:
+            agent = Agent(
+                model=ScriptedModel([*steps, "done"]),
+                tools=[add],
+                store=saver,
+                max_iterations=turns + 2,
+            )
+            agent.invoke("?", thread_id="t")
+            overlay_of(agent.graph, "t")  # so that what is done once is done
+            counted = cProfile.Profile()
+            counted.runcall(overlay_of, agent.graph, "t")
+        spent.append(sum(entry.callcount for entry in counted.getstats()) / turns)
+    assert spent[1] < spent[0] * 1.2, spent
 
 
 def test_a_thread_that_nobody_began_and_a_graph_without_threads() -> None:

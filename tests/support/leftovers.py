@@ -24,7 +24,9 @@ class Leftovers:
         self._temp = f"{Path(tempfile.gettempdir()).resolve()}/"
         given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         self._kept = tuple(
-            f"{path}/" for one in (ROOT, sys.prefix, *given) for path in (one, Path(one).resolve())
+            f"{path}/"
+            for one in (str(ROOT), sys.prefix, *given)
+            for path in (one, Path(one).resolve())
         )
         """Of a checkout in that folder, and of what the tests are run with."""
         self._modules = len(sys.modules)

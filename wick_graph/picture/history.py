@@ -19,6 +19,7 @@ from wick_graph.journal import Entry, Journal, RunRecord
 from wick_graph.picture.model import NOTHING, Edge, LayerKey, RunOverlay, Tally
 from wick_graph.picture.read import ids_of, subagents_of
 from wick_graph.runtime.context import AgentSpec
+from wick_graph.store.checkpoint_list import sharing
 
 # --- Measured times from a thread's journal, separately for each node, tool and hook.
 
@@ -136,7 +137,8 @@ def overlay_of(graph: Any, thread_id: str, *, limit: int = MAX_STEPS) -> RunOver
     if not getattr(graph, "checkpointer", None):
         raise ConfigError("this graph keeps no threads; compile it with a checkpointer")
     config = langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread_id})
-    steps = _path(_step(found) for found in graph.get_state_history(config, limit=limit))
+    with sharing():
+        steps = _path(_step(found) for found in graph.get_state_history(config, limit=limit))
     if not steps:
         raise ThreadNotFoundError(f"there is no checkpoint of a thread {thread_id}")
     drawn = graph.get_graph()

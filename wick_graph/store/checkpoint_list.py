@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -42,6 +44,21 @@ from wick_graph.store.statements import compiled
 
 
 _BATCH: Final = 32
+
+_SHARING: Final = ContextVar("sharing", default=False)
+
+
+@contextmanager
+def sharing() -> Iterator[None]:
+    """Let listed checkpoints have equal parts as the same objects, which nobody may change.
+
+    Without it, a history of n checkpoints makes the messages of each anew: n² in all.
+    """
+    before = _SHARING.set(True)
+    try:
+        yield
+    finally:
+        _SHARING.reset(before)
 
 
 class Listing:
@@ -90,6 +107,7 @@ class Listing:
         reader = self._readers.get(thread_id)
         if reader is None:
             reader = Reader(db, cache, self._codec, thread_id)
+            reader.made = {} if _SHARING.get() else None
         self._readers[thread_id] = reader = reader.continued(db, cache)
         if self._wanted:
             reader.body(row)  # its check value covers the metadata
