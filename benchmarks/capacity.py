@@ -64,7 +64,7 @@ def state(db: psycopg.Connection[Any], server: int) -> list[float]:
 async def ask(url: str, runs: int, at_once: int) -> None:
     """Let the server execute some runs, each followed to its end."""
     turn = asyncio.Semaphore(at_once)
-    async with AsyncClient(url, timeout=600) as client:
+    async with AsyncClient(url) as client:
 
         async def one() -> None:
             async with turn:
