@@ -50,7 +50,7 @@ _SHARING: Final = ContextVar("sharing", default=False)
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """Let listed checkpoints have equal parts as the same objects, which nobody may change.
+    """Let listed checkpoints have equal parts as the same objects; leave them unchanged.
 
     Without it, a history of n checkpoints makes the messages of each anew: n² in all.
     """
