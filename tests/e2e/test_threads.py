@@ -207,7 +207,7 @@ def test_a_deadline_is_said_and_resume_goes_on_with_the_step(folder: Folder) -> 
         out, err = process.communicate(b"", timeout=60)
     assert (process.returncode, out) == (0, b"All done.\n"), err
     assert err.decode().splitlines()[0] == (
-        "stopped: limit: the run was longer than its deadline of 3 s"
+        "resuming; it had stopped: limit: the run was longer than its deadline of 3 s"
     )
     assert [kind for kind, _ in folder.messages()].count("human") == 1
 

@@ -58,6 +58,7 @@ DYING_IN_STEP_3 = """
 import os, signal, sys
 from wick_graph.store import SqlSaver
 from wick_graph.store import postgres, sqlite
+from wick_graph.store.saver import dialect_of
 
 def dying(execute):
     def run(self, text, *values):
@@ -68,7 +69,8 @@ def dying(execute):
 
 for database in (postgres.Postgres, sqlite.Connection):
     database.execute = dying(database.execute)
-SqlSaver.from_url(sys.argv[1])
+url = sys.argv[1]
+SqlSaver.from_url(url) if url.startswith("sqlite") else dialect_of(url).migrate()
 """
 
 
@@ -158,6 +160,7 @@ def test_killed_in_the_middle_a_store_of_schema_2_is_as_it_was(
         assert version(tmp_path / "store.db") == 2
     else:
         assert outside.run("SELECT version FROM wick_meta") == [(2,)]
+        dialect_of(url).migrate()
     with SqlSaver.from_url(url) as saver:
         assert content(saver) == before
         fill_mailbox(saver)
