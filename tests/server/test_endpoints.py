@@ -111,7 +111,7 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
             None,
             200,
         )
-        for part in ("recording", "moments", "search", "graph", "overview")
+        for part in ("recording", "moments", "search", "graph", "overview", "export")
     },
     ("GET", f"{UI}/stream"): (  # it has no end, so nobody follows it here
         f"{UI}/stream?follow=run:0:no-such-thread",

@@ -299,7 +299,9 @@ def test_a_draft_survives_and_of_two_tabs_one_decides(
     page = watched.opened(token)
     to(page, "#/approvals")
     name = re.compile("calculate, 1 of 3 in Two tabs.")
-    page.get_by_role("article", name=name).get_by_label("expression").fill("5*5")
+    field = page.get_by_role("article", name=name).get_by_label("expression")
+    expect(field).to_have_attribute("title", re.compile("^Such as"))  # its schema has come
+    field.fill("5*5")
     expect(page.get_by_role("list", name="What you changed")).to_contain_text("0+1")
     page.reload()
     card = page.get_by_role("article", name=name)
