@@ -94,6 +94,25 @@ def test_a_huge_value_is_cut_and_says_so(saver: SqlSaver) -> None:
     assert "… (70,000 characters in all)" in page
 
 
+@pytest.mark.parametrize("text", ["§1", "§", "§ 5 of the contract, which is long enough to share"])
+def test_a_text_that_looks_like_a_place_is_itself(
+    saver: SqlSaver, tmp_path: Path, text: str
+) -> None:
+    @tool(name="look")
+    def look(where: str) -> str:
+        """Look."""
+        return "seen"
+
+    model = ScriptedModel([call("look", where=text), "ok"])
+    agent, _ = agent_of(saver, hooks=[], tools=[look], model=model)
+    agent.invoke("?", thread_id="p")
+    with shown_in_a_browser(page_of(Journal(saver, "p")), tmp_path) as page:
+        at = f"/threads/p/moments/{Journal(saver, 'p').last()}/state"
+        state = page.evaluate(f"page['file.js'].ask('{at}')")
+    [called] = [one for one in state["value"]["messages"] if one.get("tool_calls")]
+    assert called["tool_calls"][0]["args"] == {"where": text}
+
+
 def chain_of(turns: int, saver: SqlSaver) -> Journal:
     @tool(name="look")
     def look(at: int) -> str:

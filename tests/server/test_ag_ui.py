@@ -227,6 +227,17 @@ def test_a_killed_server_goes_on_with_the_same_run(tmp_path: Path, when: str) ->
             assert events[-2].messages[-1].content == "Blue it is."
 
 
+def test_a_result_that_the_client_shows_is_not_told_again(shared: Served) -> None:
+    with shared.http() as http:
+        body = asked("aui-again", "r1", "What is 21*2?")
+        first = told(http, "default", body)
+        [result] = [e for e in first if e.type.value == "TOOL_CALL_RESULT"]
+        shown = {"id": result.message_id, "role": "tool", "content": "42"}
+        shown["toolCallId"] = result.tool_call_id
+        again = told(http, "default", {**body, "messages": [*body["messages"], shown]})
+        assert kinds(again) == [kind for kind in kinds(first) if kind != "TOOL_CALL_RESULT"]
+
+
 WORDS = " ".join(f"word{i}" for i in range(60))
 
 

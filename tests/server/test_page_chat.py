@@ -258,6 +258,14 @@ def test_a_call_that_was_approved_goes_on_in_its_own_card(token: str, watched: W
     card = log(page).locator("details.tool")
     expect(card).to_have_count(1)
     expect(card).to_contain_text("done")
+    page.evaluate(  # the chat loads the thread again, as after a gap of news
+        """() => new BroadcastChannel(
+          "wick-stream-" + sessionStorage["wick-secret"].slice(0, 8)
+        ).postMessage({events: [{event: "news", data: {event: "gap"}}]})"""
+    )
+    expect(log(page)).to_contain_text("word6", timeout=WAIT)
+    expect(card).to_have_count(1)
+    expect(card).to_contain_text("done")
     page.reload()  # and whoever comes to it in the middle
     expect(log(page)).to_contain_text("word9", timeout=WAIT)
     expect(card).to_have_count(1)

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 from tests.support.postgres import connected, with_schema
 from tests.support.waiting import until
+from wick_graph.store import notices
 from wick_graph.store.notices import Notices, topic
 from wick_graph.store.saver import dialect_of
 
@@ -77,6 +79,23 @@ def test_many_topics_share_a_few_transactions(opened: list[Notices], postgres_ur
     assert before is not None
     assert after is not None
     assert after[0] - before[0] <= most + 5
+
+
+def test_the_first_notices_do_not_wait_for_each_other(
+    opened: list[Notices], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "time", SimpleNamespace(monotonic=lambda: 0.0))  # it stands still
+    one, came = Notices(dialect_of(postgres_url)), threading.Event()
+    one.start()
+    try:
+        until(lambda: one.works, "no notice arrives")
+        for number in range(notices._AT_ONCE):
+            with opened[1].listening(topic("thread", f"{number}"), came.set):
+                came.clear()
+                one.tell(topic("thread", f"{number}"))
+                assert came.wait(60), f"notice {number} waits"
+    finally:
+        one.close()
 
 
 def test_a_lost_session_is_opened_again_and_all_look(

@@ -525,8 +525,10 @@ class Answers:
 
     def file(self, picture: Picture | None = None) -> str:
         """Return the recording as one HTML file, with secrets hidden."""
-        self._fresh()
-        return as_page(self._journal, Hider.of(self._journal), None, picture)
+        with self._lock:
+            self._fresh()
+            journal, hider = self._journal, Hider.of(self._journal)
+        return as_page(journal, hider, None, picture)  # reads by itself: others need not wait
 
     def _read(self) -> Journal:
         return Journal(self._saver, self.thread_id, keep=_CHECKPOINTS)
