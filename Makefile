@@ -28,13 +28,17 @@ $(BIN)/.test: $(BIN)/.run
 run: $(BIN)/.run          ## run the main job: a question that needs the tools, answered as a stream
 	@$(BIN)/wick run $(AGENT) "$$ASK" $(if $(MODEL),--model "$(MODEL)")
 
-test: $(BIN)/.test        ## run the tests
+# The page is tested with axe-core; without npm, the tests that need it fail and say so.
+build/axe.min.js: | $(BIN)/.test
+	@$(BIN)/python -m tests.support.axe || true
+
+test: $(BIN)/.test build/axe.min.js  ## run the tests
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 near: $(BIN)/.test        ## name the test files nearest to a module; MODULE=store/leases
 	@$(BIN)/python -m tests.support.near $(MODULE)
 
-cov: $(BIN)/.test         ## run the tests, and say which lines none of them reaches; takes half as long again
+cov: $(BIN)/.test build/axe.min.js  ## run the tests, and say which lines none of them reaches; takes half as long again
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
 
 fmt: $(BIN)/.test         ## format
@@ -62,7 +66,7 @@ docs: $(BIN)/.test        ## build the documentation in build/docs/site; a broke
 
 all: lint type test
 
-test-slow: $(BIN)/.test   ## the tests that `make test` leaves out: those that take long, the sisters of others, and all examples
+test-slow: $(BIN)/.test build/axe.min.js  ## the tests that `make test` leaves out: those that take long, the sisters of others, and all examples
 	@WICK_NIGHT=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or hypothesis" --timeout 600 $(ARGS)
 
 test-workers: $(BIN)/.test  ## a fleet of servers and workers under kills, freezes and cuts; sizes by WICK_FLEET_RUNS, _THREADS, _KILLS, _FREEZES, _CUTS, _WORKERS
@@ -97,7 +101,7 @@ test-doors:                ## JavaScript's clients against our doors; needs node
 
 test-browsers: $(BIN)/.test ## the page in Firefox, each view in each mode and size; needs firefox-esr, node and npm, and fails without them
 	@for tool in firefox-esr node npm; do command -v $$tool >/dev/null || { echo "test-browsers needs $$tool: install Debian's package"; exit 1; }; done; \
-	  test -e build/axe.min.js || $(BIN)/python -m tests.support.axe && \
+	  $(MAKE) --no-print-directory build/axe.min.js && \
 	  npm ci --prefix tests/browsers --silent --no-audit --no-fund && \
 	  $(BIN)/python -m pytest tests/browsers -m browsers $(ARGS)
 
