@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
 from tests.server.browsing import WAIT, Watched, asked, chromium, tab_to, to, watched
 from tests.server.support import ENDLESS, Served, serving
@@ -355,5 +355,42 @@ def test_threads_are_found_counted_and_deleted(
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(name).to_have_count(0, timeout=WAIT)
     page.reload()
-    expect(page.get_by_label("Find")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_role("heading", name="Threads")).to_be_visible(timeout=WAIT)
     expect(name).to_have_count(0)
+
+
+def test_no_list_that_crosses_a_deletion_brings_a_thread_back(
+    served: Served, token: str, watched: Watched
+) -> None:
+    for text in ("Gone first.", "Gone next."):
+        asked(served, token, "talker", text)
+    page = watched.opened(token)
+
+    def name(text: str) -> Locator:
+        return page.get_by_role("link", name=text, exact=True)
+
+    def deleted(text: str) -> None:
+        page.get_by_role("button", name=f"Delete {text}").click(timeout=WAIT)
+        page.get_by_role("button", name="Delete", exact=True).click()
+
+    lists: list[tuple[Route, APIResponse]] = []
+    page.route("**/threads?limit=*", lambda route: lists.append((route, route.fetch())), times=1)
+    asked(served, token, "talker", "It stays.")
+    until(lambda: page.wait_for_timeout(50) or lists, "the page asks for the list again")
+    deleted("Gone first.")
+    expect(name("Gone first.")).to_have_count(0, timeout=WAIT)
+    route, answer = lists[0]
+    with page.expect_response("**/threads?limit=*"):
+        route.fulfill(response=answer)
+    expect(name("It stays.")).to_be_visible(timeout=WAIT)
+    expect(name("Gone first.")).to_have_count(0)
+
+    deletions: list[Route] = []
+    page.route(re.compile("/threads/[^/]+$"), lambda route: deletions.append(route))
+    deleted("Gone next.")
+    until(lambda: page.wait_for_timeout(50) or deletions, "the page deletes it")
+    asked(served, token, "talker", "It stays too.")
+    expect(name("It stays too.")).to_be_visible(timeout=WAIT)
+    expect(name("Gone next.")).to_be_visible()
+    deletions[0].continue_()
+    expect(name("Gone next.")).to_have_count(0, timeout=WAIT)

@@ -33,12 +33,15 @@ const threads = signal(/** @type {any[] | null} */ (null));
 const failed = signal("");
 const isWhole = signal(true);
 const PAGE = 50;
+let drops = 0; // a list that was asked for before a thread was deleted may still name it
 
 /** @param {any[]} known those that are shown already; the next older ones are added @param {number} limit */
 async function load(known = [], limit = Math.min(500, Math.max(PAGE, threads.peek()?.length ?? 0))) {
   const last = known.at(-1);
+  const before = drops;
   try {
     const found = await ask("/threads", { limit, ...(last && { before: last.last_access }) });
+    if (before !== drops) return load();
     threads.value = [...known, ...found];
     isWhole.value = found.length < limit;
     failed.value = "";
@@ -50,6 +53,13 @@ async function load(known = [], limit = Math.min(500, Math.max(PAGE, threads.pee
 const MARKS = /** @type {Record<string, string>} */ ({
   idle: "○ idle", running: "● running", waiting: "◆ waiting", failed: "✕ failed",
 });
+
+/** Delete a thread for good. @param {string} id */
+async function drop(id) {
+  await send("DELETE", `/threads/${encodeURIComponent(id)}`);
+  drops += 1;
+  threads.value = (threads.peek() ?? []).filter((known) => known.thread_id !== id);
+}
 
 /** @param {string | null} text */
 const when = (text) => (text ? new Date(text).toLocaleString() : "never");
@@ -66,7 +76,6 @@ function Thread({ one, all, depth }) {
   const [cost, setCost] = useState(/** @type {string | null} */ (null));
   const path = `/threads/${encodeURIComponent(one.thread_id)}`;
   const name = one.title || one.thread_id;
-  const drop = () => send("DELETE", path).then(() => (threads.value = (threads.peek() ?? []).filter((known) => known !== one)), (failure) => setError(failure.message));
   const count = async () => {
     const { last } = await ask(`${path}/recording`).catch(() => ({ last: 0 }));
     const of = (/** @type {string} */ what) => (last ? ask(`${path}/moments/${last}/state`, { path: what }).then((found) => found.value, () => null) : null);
@@ -84,7 +93,7 @@ function Thread({ one, all, depth }) {
       </p>
       <p class="line">
         ${asks
-          ? html`<span>Delete it for good?</span> <button class="danger" ref=${(/** @type {any} */ found) => found?.focus()} onClick=${drop}>Delete</button> <button onClick=${() => setAsks(false)}>Keep</button>`
+          ? html`<span>Delete it for good?</span> <button class="danger" ref=${(/** @type {any} */ found) => found?.focus()} onClick=${() => drop(one.thread_id).catch((failure) => setError(failure.message))}>Delete</button> <button onClick=${() => setAsks(false)}>Keep</button>`
           : html`<a href=${`#/threads/${encodeURIComponent(one.thread_id)}`} aria-label=${`Run of ${name}`}>Run</a>
               ${cost === null && html`<button class="quiet" aria-label=${`Cost of ${name}`} onClick=${count}>Cost</button>`}
               ${who.value?.scopes.includes("run") && html`<button class="quiet" aria-label=${`Delete ${name}`} onClick=${() => setAsks(true)}>Delete …</button>`}`}
