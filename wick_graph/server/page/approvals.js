@@ -33,8 +33,11 @@ function write(question, draft) {
   sessionStorage.setItem(KEY, JSON.stringify(drafts.value));
 }
 
-/** Look at what waits now. */
+let decided = 0; // a list that was asked for before a decision may still name what it answers
+
+/** Look at what waits now. @returns {Promise<void>} */
 export async function look() {
+  const before = decided;
   try {
     const threads = await ask("/threads", { status: "waiting", limit: 100 });
     const found = await Promise.all(
@@ -43,6 +46,7 @@ export async function look() {
         questions: await ask(`/threads/${encodeURIComponent(thread.thread_id)}/approvals`).catch(() => []),
       })),
     );
+    if (before !== decided) return look();
     const asked = found.flatMap(({ thread, questions }) => questions.map((/** @type {Question} */ one) => `${thread.thread_id} ${agentsOf(one).at(-1)} ${one.value?.tool}`));
     groups.value = found.filter(({ thread, questions }) => {
       const tool = questions[0]?.value?.tool; // a child's question is its parent's too
@@ -213,8 +217,10 @@ async function sendAll({ thread, questions }) {
   try {
     const answer = Object.fromEntries(made.map((question) => [question.interrupt_id, answerOf(question)]));
     await begin(thread.agent ? `/agents/${encodeURIComponent(thread.agent)}/resume` : "/agents/resume", { thread_id: id, answer, stream: true });
+    decided += 1;
+    const answered = made.map(keyOf);
     made.forEach((question) => write(question, null));
-    groups.value = (groups.peek() ?? []).map((one) => (one.thread.thread_id === id ? { ...one, questions: one.questions.filter((question) => !made.includes(question)) } : one)).filter((one) => one.questions.length);
+    groups.value = (groups.peek() ?? []).map((one) => ({ ...one, questions: one.questions.filter((question) => !answered.includes(keyOf(question))) })).filter((one) => one.questions.length);
   } catch (error) {
     made.forEach((question) => write(question, { is: undefined }));
     refused.value = { ...refused.peek(), [id]: /** @type {Error} */ (error).message };
