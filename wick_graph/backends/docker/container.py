@@ -47,13 +47,12 @@ _CALLS: Final = frozenset({"socket", "socketcall"})
 
 
 @contextmanager
-def narrowed(engine: Engine) -> Iterator[list[str]]:
-    """Yield the options that give a container the filter, if the engine needs any.
+def narrowed(path: str) -> Iterator[list[str]]:
+    """Yield the options that give a container a narrower filter than the engine's, if it has any.
 
     Raises:
         ConfigError: the engine's own filter cannot be read.
     """
-    path = engine.filter_path()
     if not path:
         yield []
         return
@@ -166,9 +165,10 @@ class Box:
         self.engine: Final = engine
         self.parts: Final = parts
         name = f"{PREFIX}-{user}-{secrets.token_hex(4)}"
-        who = _identity(engine, folder)
+        is_rootless, path = engine.facts()
+        who = _identity(is_rootless, folder)
         doing = f"creating a container of the image {options.image!r}"
-        with engine.speaking(doing) as client, narrowed(engine) as filters:
+        with engine.speaking(doing) as client, narrowed(path) as filters:
             self._container: Final[Any] = client.containers.create(
                 options.image,
                 name=name,
@@ -295,9 +295,9 @@ def _mounts(
     return shown
 
 
-def _identity(engine: Engine, folder: str) -> str:
+def _identity(is_rootless: bool, folder: str) -> str:
     """Return the user of its processes: the folder's owner, and never root on the host."""
-    if engine.is_rootless():
+    if is_rootless:
         return "0:0"  # this is the engine's own user outside
     status = os.stat(folder)  # noqa: PTH116  (a path as text)
     return f"{status.st_uid or OVERFLOW_ID}:{status.st_gid or OVERFLOW_ID}"
