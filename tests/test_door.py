@@ -196,6 +196,7 @@ UNUSED = (
         "wick_graph.subagents",
         "wick_graph.tools.mcp_transport",
     ),
+    *("wick_graph.store.postgres", "sqlalchemy.dialects.postgresql"),
     *("yaml", "jsonschema", "referencing", "attr", "fastapi", "uvicorn", "typer", "psycopg", "mcp"),
 )
 """What an agent that is made in Python may never use."""

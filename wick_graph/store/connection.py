@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import bindparam, exists, func, select
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.dialects.sqlite import insert as upsert
 
 from wick_graph import machine
 from wick_graph.constants import LEASE_SECONDS, THREAD_TTL_SECONDS, WARM_BYTES

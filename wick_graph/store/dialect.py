@@ -15,6 +15,9 @@ from wick_graph.errors import StorageError
 
 Synchronous = Literal["FULL", "NORMAL"]
 
+POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
+"""What a URL of a store on PostgreSQL begins with."""
+
 Now = Callable[[], float]
 
 ThreadRow = tuple[Any, ...]

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import ormsgpack
 from sqlalchemy import Table, bindparam, delete, literal_column, select
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from sqlalchemy import Table, bindparam, delete, func, select, update
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.dialects.sqlite import insert as upsert
 
 from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError

@@ -44,7 +44,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.dialects.sqlite import insert as upsert
 
 from wick_graph.errors import StorageError
 from wick_graph.store import vectors

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 # --- PostgreSQL URLs: the server, our schema, and the secrets to hide.
 
 
-SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
-
 _SCHEMA: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 _TIMEOUT: Final = re.compile(r"[0-9]+(ms|s|min)?")
@@ -315,6 +313,9 @@ def schema_statements(schema: str) -> Iterator[str]:
     for table in metadata.sorted_tables:
         yield str(CreateTable(table).compile(dialect=DIALECT))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            # The schema does not name PostgreSQL, which would load its dialect for SQLite too.
+            where = index.dialect_options["sqlite"]["where"]
+            index.dialect_options["postgresql"]["where"] = where
             yield str(CreateIndex(index).compile(dialect=DIALECT))
     yield f"ALTER TABLE threads ADD COLUMN {_OWN['threads'][0]} NOT NULL DEFAULT 0"
     added = ", ".join(f"ADD COLUMN {column}" for column in _OWN["memories"])

@@ -38,14 +38,13 @@ from wick_graph.store.checkpoint_read import Reader, Row, delta_history, find
 from wick_graph.store.checkpoint_write import CheckpointWriter
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection, Ttl
-from wick_graph.store.dialect import Dialect, Synchronous
+from wick_graph.store.dialect import POSTGRES, Dialect, Synchronous
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
 from wick_graph.store.leases import Lease, Leases, follows_its_writes, is_fresh, keeper_of
 from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.mailbox import Mailbox
 from wick_graph.store.notices import Notices
-from wick_graph.store.postgres import SCHEMES, postgres
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.schema import SCHEMA_VERSION
 from wick_graph.store.server_rows import ServerRuns, Tokens
@@ -70,7 +69,9 @@ def dialect_of(
         StorageError: The URL cannot be read, or is of an unsupported database; the text never
             quotes the URL, which may hold a password.
     """
-    if url.partition("://")[0] in SCHEMES:
+    if url.partition("://")[0] in POSTGRES:
+        from wick_graph.store.postgres import postgres  # noqa: PLC0415  # slow, and seldom used
+
         return postgres(url, synchronous, reads_only=reads_only, pool_size=pool_size)
     return Sqlite(path_of(url), synchronous, reads_only=reads_only)
 

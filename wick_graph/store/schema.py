@@ -125,8 +125,7 @@ Index("checkpoints_head", checkpoints.c.thread, checkpoints.c.ns, checkpoints.c.
 Index(
     "checkpoints_hidden",
     checkpoints.c.thread,
-    sqlite_where=checkpoints.c.hidden == literal_column("1"),
-    postgresql_where=checkpoints.c.hidden == literal_column("1"),
+    sqlite_where=checkpoints.c.hidden == literal_column("1"),  # and PostgreSQL's, by `postgres`
 )
 """`hidden` rows are not listed; delta channels of later checkpoints are rebuilt from them."""
 
