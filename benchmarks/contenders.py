@@ -18,7 +18,7 @@ from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import HumanMessage, ToolMessage, messages_to_dict
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from workload import QUESTION, addressed, look, question
 
 from wick_graph import Agent, SqlSaver, tool
@@ -116,6 +116,51 @@ def raw_graph(
 
 
 @asynccontextmanager
+async def bare(model: BaseChatModel, tools: Sequence[Any], path: Path | None) -> AsyncIterator[Ask]:
+    """An agent's nodes and edges without what an agent does in them; nothing is stored."""
+    known = {fn.__name__: fn for fn in tools}
+
+    async def nothing(state: Any) -> Any:
+        return {}
+
+    async def think(state: Any) -> Any:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    async def act(state: Any) -> Any:
+        call = state["messages"][-1].tool_calls[0]
+        text = await known[call["name"]](**call["args"])
+        return {"messages": [ToolMessage(text, tool_call_id=call["id"], name=call["name"])]}
+
+    def route(state: Any) -> str:
+        return "tools" if state["messages"][-1].tool_calls else END
+
+    graph: Any = StateGraph(MessagesState)
+    for name, body in (
+        ("before_agent", nothing),
+        ("modify_request", nothing),
+        ("model", think),
+        ("tools", act),
+    ):
+        graph.add_node(name, body)
+    graph.add_edge(START, "before_agent")
+    graph.add_edge("before_agent", "modify_request")
+    graph.add_edge("modify_request", "model")
+    graph.add_conditional_edges("model", route, ["tools", END])
+    graph.add_edge("tools", "modify_request")
+    made = graph.compile()
+    yield lambda thread: made.ainvoke(question(), addressed(thread))
+
+
+@asynccontextmanager
+async def unstored(
+    model: BaseChatModel, tools: Sequence[Any], path: Path | None
+) -> AsyncIterator[Ask]:
+    """Ours without its store."""
+    async with wick(model, tools, None) as ask:
+        yield ask
+
+
+@asynccontextmanager
 async def by_hand(
     model: BaseChatModel, tools: Sequence[Any], path: Path | None
 ) -> AsyncIterator[Ask]:
@@ -173,6 +218,7 @@ OURS, PEER = "wick_graph", "create_agent"
 SAFE, SILENT = "wick_graph, safe tool", "wick_graph, no journal"
 DEEP, RAW, HAND = "deepagents", "raw LangGraph", "loop by hand"
 ON_OURS = "create_agent on SqlSaver"
+UNSTORED, BARE = "wick_graph, nothing stored", "four empty nodes, nothing stored"
 ALL: dict[str, Open] = {
     OURS: wick,
     SAFE: partial(wick, replay="safe"),
@@ -182,6 +228,8 @@ ALL: dict[str, Open] = {
     RAW: raw_graph,
     HAND: by_hand,
     ON_OURS: agent_on_ours,
+    UNSTORED: unstored,
+    BARE: bare,
 }
 
 TOOLS = (look,)

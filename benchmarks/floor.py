@@ -1,121 +1,81 @@
 """What a turn would cost with parts of the engine left out: the floors under the table's goals.
 
-    python benchmarks/floor.py [--rounds 3] [--turns 100] [--runs 100]
+    python benchmarks/floor.py [--rounds 3] [--only KEY,…]
 
 Measured as the table is: CPU time, in rounds whose order turns, ÷ `create_agent` with its SQLite
-saver and `durability="sync"` in the same round. First a turn with one tool in a new thread, then a
-turn of one long run. Left out, one after the other: the journal, the store, and all that is ours:
-what remains is LangGraph's loop with an agent's four nodes, empty, in the same steps.
+saver and `durability="sync"` in the same round; memory as `memory.py` measures it. Left out, one
+after the other: the journal, the store, and all that is ours: what remains is LangGraph's loop with
+an agent's four nodes, empty, in the same steps. Nothing is left out of a resumed thread: what is
+not stored cannot be resumed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from contenders import ALL, OURS, PEER, SAFE, SILENT, TOOLS, Ask
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import ToolMessage
-from langgraph.graph import END, START, MessagesState, StateGraph
-from measure import Run, Sample, Spread, parser_of, rounds, timed
-from rows_time import fresh
-from workload import Turns, addressed, question
+import memory
+from contenders import BARE, OURS, PEER, SAFE, SILENT, UNSTORED
+from measure import Run, Sample, Spread, parser_of, rounds
+from rows_felt import opened, turned
+from rows_time import looping, resumed, together
 
 from wick_graph.engine import pinned
 
-BARE, UNSTORED, WHOLE = "four empty nodes", "nothing stored", "LangGraph's loop unshortened"
+WHOLE = "LangGraph's loop unshortened"
+LEFT_OUT = (WHOLE, OURS, SAFE, SILENT, UNSTORED, BARE)
+STORED = (WHOLE, OURS, SILENT)
+
+MEASURES: dict[str, tuple[str, tuple[str, ...], Callable[[str], Run]]] = {
+    "opening": ("opening a run in a new thread", LEFT_OUT, lambda name: opened(name, 100)),
+    "turn": ("a turn with one tool in a new thread", LEFT_OUT, lambda name: turned(name, 100)),
+    "loop": ("a turn of 100", LEFT_OUT, lambda name: looping(name, 100, durable=True)),
+    "threads": ("200 threads of 10 turns, model 20 ms", LEFT_OUT, lambda n: together(n, 200, 10)),
+    "resume": ("a thread of 400 turns until the model's call", STORED, lambda n: resumed(n, 400)),
+}
 
 
-@asynccontextmanager
-async def bare(model: BaseChatModel, tools: Sequence[Any], path: Path | None) -> AsyncIterator[Ask]:
-    """An agent's nodes and edges without what an agent does in them; nothing is stored."""
-    known = {fn.__name__: fn for fn in tools}
-
-    async def nothing(state: Any) -> Any:
-        return {}
-
-    async def think(state: Any) -> Any:
-        return {"messages": [await model.ainvoke(state["messages"])]}
-
-    async def act(state: Any) -> Any:
-        call = state["messages"][-1].tool_calls[0]
-        text = await known[call["name"]](**call["args"])
-        return {"messages": [ToolMessage(text, tool_call_id=call["id"], name=call["name"])]}
-
-    def route(state: Any) -> str:
-        return "tools" if state["messages"][-1].tool_calls else END
-
-    graph: Any = StateGraph(MessagesState)
-    for name, body in (
-        ("before_agent", nothing),
-        ("modify_request", nothing),
-        ("model", think),
-        ("tools", act),
-    ):
-        graph.add_node(name, body)
-    graph.add_edge(START, "before_agent")
-    graph.add_edge("before_agent", "modify_request")
-    graph.add_edge("modify_request", "model")
-    graph.add_conditional_edges("model", route, ["tools", END])
-    graph.add_edge("tools", "modify_request")
-    made = graph.compile()
-    yield lambda thread: made.ainvoke(question(), addressed(thread))
-
-
-Open = Callable[..., AbstractAsyncContextManager[Ask]]
-
-
-def run_of(name: str, turns: int, runs: int) -> Run:
-    """Run new threads of so many turns; the time is for one turn."""
-    opened: Open = bare if name == BARE else ALL.get(name, ALL[OURS])
+def run_of(name: str, make: Callable[[str], Run]) -> Run:
+    """Measure one of them, on the loop that it is about."""
 
     async def run(folder: Path) -> Sample:
-        path = None if name in (BARE, UNSTORED) else folder / "bench.db"
         pinned.switch["lean"] = name != WHOLE
         try:
-            async with opened(Turns(turns=turns), TOOLS, path) as ask:
-
-                async def work() -> None:
-                    for _ in range(runs):
-                        await ask(fresh())
-
-                return await timed(work, per=runs * turns)
+            return await make(OURS if name == WHOLE else name)(folder)
         finally:
             pinned.switch["lean"] = True
 
     return run
 
 
-async def shown(title: str, turns: int, runs: int, count: int) -> None:
+async def shown(key: str, count: int) -> None:
     """Measure all of them and print each beside the peer."""
-    names = (PEER, WHOLE, OURS, SAFE, SILENT, UNSTORED, BARE)
-    found = await rounds({name: run_of(name, turns, runs) for name in names}, count)
+    title, without, make = MEASURES[key]
+    names = (PEER, *without)
+    found = await rounds({name: run_of(name, make) for name in names}, count)
     print(title)
     for name in names:
         pairs = zip(found[name], found[PEER], strict=True)
         ratio = Spread.of([mine.cpu / theirs.cpu for mine, theirs in pairs])
         each = Spread.of([one.cpu * 1e3 for one in found[name]])
         spread = f"({ratio.low:.2f}–{ratio.high:.2f})"
-        print(f"  {name:30} {each.median:7.2f} ms  {ratio.median:.2f}× {spread}", flush=True)
+        print(f"  {name:34} {each.median:8.2f} ms  {ratio.median:.2f}× {spread}", flush=True)
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--turns", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--only", default=",".join([*MEASURES, "memory"]), help="keys, by commas")
     options = parser.parse_args()
-
-    async def both() -> None:
-        await shown(
-            "a model call of a turn with one tool, in a new thread", 2, options.runs, options.rounds
-        )
-        await shown(f"a turn of {options.turns}", options.turns, 1, options.rounds)
-
-    asyncio.run(both())
+    keys = options.only.split(",")
+    for key in MEASURES:
+        if key in keys:
+            asyncio.run(shown(key, options.rounds))
+    if "memory" in keys:
+        print("memory of a live thread")
+        for name in (PEER, OURS, SILENT, UNSTORED, BARE):
+            print(f"  {name:34} {memory.in_process(name, 500)['live'] / 1e3:8.1f} kB", flush=True)
 
 
 if __name__ == "__main__":

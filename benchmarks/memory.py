@@ -95,15 +95,18 @@ async def measured(name: str, threads: int, warm: int) -> dict[str, float]:
     return {"idle": max(idle, 0) / threads, "live": max(live, 0) / threads}
 
 
-def in_processes(threads: int, warm: int = 0) -> dict[str, dict[str, float]]:
-    """Measure ours and the peer, each in a process of its own."""
+def in_process(name: str, threads: int, warm: int = 0) -> dict[str, float]:
+    """Measure one contender in a process of its own."""
     sizes = ["--threads", str(threads), "--warm", str(warm)]
-    found = {}
-    for name in (OURS, PEER):
-        command = [sys.executable, __file__, *sizes, "--here", name]
-        made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        found[name] = json.loads(made.stdout)
+    command = [sys.executable, __file__, *sizes, "--here", name]
+    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, float] = json.loads(made.stdout)
     return found
+
+
+def in_processes(threads: int, warm: int = 0) -> dict[str, dict[str, float]]:
+    """Measure ours and the peer."""
+    return {name: in_process(name, threads, warm) for name in (OURS, PEER)}
 
 
 def main() -> None:

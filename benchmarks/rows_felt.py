@@ -18,49 +18,51 @@ from wick_graph import Agent
 from wick_graph.store import SqlSaver
 
 
-async def opening(threads: int, count: int) -> Row:
+def opened(name: str, threads: int) -> Run:
     """From the question to the model's call, each in a new thread."""
 
-    def run(name: str) -> Run:
-        async def one(folder: Path) -> Sample:
-            marks: list[tuple[float, float]] = []
+    async def run(folder: Path) -> Sample:
+        marks: list[tuple[float, float]] = []
 
-            def now() -> None:
-                marks.append((time.perf_counter(), time.process_time()))
+        def now() -> None:
+            marks.append((time.perf_counter(), time.process_time()))
 
-            wall = cpu = 0.0
-            async with ALL[name](Once(on_call=now), TOOLS, folder / "bench.db") as ask:
+        wall = cpu = 0.0
+        async with ALL[name](Once(on_call=now), TOOLS, folder / "bench.db") as ask:
+            for _ in range(threads):
+                now()
+                await ask(fresh())
+                (began, used), (asked, then) = marks
+                wall, cpu = wall + asked - began, cpu + then - used
+                marks.clear()
+        return Sample(wall / threads, cpu / threads)
+
+    return run
+
+
+def turned(name: str, threads: int) -> Run:
+    """Make a whole turn with one tool, each in a new thread."""
+
+    async def run(folder: Path) -> Sample:
+        async with ALL[name](Turns(turns=2), TOOLS, folder / "bench.db") as ask:
+
+            async def work() -> None:
                 for _ in range(threads):
-                    now()
                     await ask(fresh())
-                    (began, used), (asked, then) = marks
-                    wall, cpu = wall + asked - began, cpu + then - used
-                    marks.clear()
-            return Sample(wall / threads, cpu / threads)
 
-        return one
+            return await timed(work, per=threads)
 
-    found = await rounds({OURS: run(OURS), PEER: run(PEER)}, count)
+    return run
+
+
+async def opening(threads: int, count: int) -> Row:
+    found = await rounds({name: opened(name, threads) for name in (OURS, PEER)}, count)
     title = f"opening a run in a new thread ({threads})"
     return row_of("opening", title, found, ours=OURS, against=PEER, goal=1.0)
 
 
 async def turn(threads: int, count: int) -> Row:
-    """A whole turn with one tool, each in a new thread."""
-
-    def run(name: str) -> Run:
-        async def one(folder: Path) -> Sample:
-            async with ALL[name](Turns(turns=2), TOOLS, folder / "bench.db") as ask:
-
-                async def work() -> None:
-                    for _ in range(threads):
-                        await ask(fresh())
-
-                return await timed(work, per=threads)
-
-        return one
-
-    found = await rounds({OURS: run(OURS), PEER: run(PEER)}, count)
+    found = await rounds({name: turned(name, threads) for name in (OURS, PEER)}, count)
     title = "a turn with one tool in a new thread"
     return row_of("turn", title, found, ours=OURS, against=PEER, goal=0.8)
 

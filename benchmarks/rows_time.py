@@ -143,45 +143,47 @@ async def parallel_tools(count: int) -> Row:
     return row_of("tools", title, found, ours=OURS, against=best, goal=1.3, by="wall")
 
 
+def together(name: str, threads: int, turns: int) -> Run:
+    """Run many threads at once on a model that takes 20 ms."""
+
+    async def run(folder: Path) -> Sample:
+        model = Turns(turns=turns, pause=0.02)
+        async with ALL[name](model, TOOLS, folder / "bench.db") as ask:
+            return await timed(lambda: asyncio.gather(*(ask(fresh()) for _ in range(threads))))
+
+    return run
+
+
 async def many(threads: int, turns: int, count: int) -> Row:
-    """Many threads at once on a model that takes 20 ms."""
-
-    def run(name: str) -> Run:
-        async def one(folder: Path) -> Sample:
-            model = Turns(turns=turns, pause=0.02)
-            async with ALL[name](model, TOOLS, folder / "bench.db") as ask:
-                return await timed(lambda: asyncio.gather(*(ask(fresh()) for _ in range(threads))))
-
-        return one
-
-    found = await rounds({OURS: run(OURS), PEER: run(PEER)}, count)
+    found = await rounds({name: together(name, threads, turns) for name in (OURS, PEER)}, count)
     title = f"{threads} threads of {turns} turns, model 20 ms"
     return row_of("threads", title, found, ours=OURS, against=PEER, goal=0.5)
 
 
-async def resume(turns: int, count: int) -> Row:
+def resumed(name: str, turns: int) -> Run:
     """From a new question in a long thread, that this process has not seen, to the model's call."""
 
-    def run(name: str) -> Run:
-        async def one(folder: Path) -> Sample:
-            path, asked = folder / "bench.db", list[tuple[float, float]]()
-            async with ALL[name](Turns(turns=turns), TOOLS, path) as ask:
-                await ask("long")
+    async def run(folder: Path) -> Sample:
+        path, asked = folder / "bench.db", list[tuple[float, float]]()
+        async with ALL[name](Turns(turns=turns), TOOLS, path) as ask:
+            await ask("long")
 
-            def now() -> None:
-                asked.append((time.perf_counter(), time.process_time()))
+        def now() -> None:
+            asked.append((time.perf_counter(), time.process_time()))
 
-            async with ALL[name](Once(on_call=now), TOOLS, path) as ask:
-                await ask("other")  # whatever is made once per process is made
-                asked.clear()
-                gc.collect()
-                wall, cpu = time.perf_counter(), time.process_time()
-                await ask("long")
-            return Sample(asked[0][0] - wall, asked[0][1] - cpu)
+        async with ALL[name](Once(on_call=now), TOOLS, path) as ask:
+            await ask("other")  # whatever is made once per process is made
+            asked.clear()
+            gc.collect()
+            wall, cpu = time.perf_counter(), time.process_time()
+            await ask("long")
+        return Sample(asked[0][0] - wall, asked[0][1] - cpu)
 
-        return one
+    return run
 
-    found = await rounds({OURS: run(OURS), PEER: run(PEER)}, count)
+
+async def resume(turns: int, count: int) -> Row:
+    found = await rounds({name: resumed(name, turns) for name in (OURS, PEER)}, count)
     title = f"a thread of {turns} turns: from the question to the model's call"
     return row_of("resume", title, found, ours=OURS, against=PEER, goal=0.7)
 
