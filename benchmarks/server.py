@@ -8,14 +8,19 @@ first turns from round to round. Both warm up with one stream. A stream's time i
 question to the last event. Printed are its median and 99th percentile, the CPU time of the process
 that runs the agents, and their ratios, round by round. The reader of the streams needs a processor
 of its own: with fewer than two idle ones the ratio says little.
+
+`--floor` asks, instead, a server without an engine: uvicorn sends each reader the bytes of one
+recorded stream at the model's pace. That is what the same reader, events and sockets cost.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -27,6 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 from measure import Spread, parser_of
 from report import about
 
@@ -131,16 +137,65 @@ async def over_http(folder: Path, count: int, words: int) -> Load:
             return await load(ask, count, words, lambda: cpu_of(pid))
 
 
+async def without_engine(folder: Path, count: int, words: int) -> Load:
+    """Ask a server that sends each reader the same recorded bytes."""
+    with serving(folder) as (url, _):
+        async with httpx.AsyncClient(timeout=60) as http:
+            asked = {"messages": [{"role": "user", "content": QUESTION}]}
+            said = await http.post(f"{url}/agents/default/stream", json=asked)
+    said.raise_for_status()
+    await asyncio.to_thread(Path(folder, "stream.txt").write_bytes, said.content)
+    with serving(folder, (__file__, "--replay")) as (url, pid):
+        async with AsyncClient(url) as wick:
+            return await load(lambda _: wick.stream(QUESTION), count, words, lambda: cpu_of(pid))
+
+
+def replay() -> None:
+    """Serve the recorded stream of this folder; a piece of text comes after 10 ms."""
+    import uvicorn  # noqa: PLC0415  # only here
+
+    recorded = Path("stream.txt").read_bytes().split(b"\n\n")
+    frames = [one + b"\n\n" for one in recorded if one]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return
+        while (await receive()).get("more_body"):
+            pass
+        head = [(b"content-type", b"text/event-stream"), (b"x-thread-id", b"t")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        for frame in frames:
+            if b"word" in frame:
+                await asyncio.sleep(0.01)
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2_048)
+    port = listening.getsockname()[1]
+    print(f"serving nothing on http://127.0.0.1:{port}, ", file=sys.stderr, flush=True)
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error"))
+    server.run(sockets=[listening])
+
+
+SERVE = (
+    "-m",
+    "wick_graph",
+    "serve",
+    "--port",
+    "0",
+    "--no-auth",
+    "--requests-per-minute",
+    "1000000",
+)
+
+
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, int]]:
+def serving(folder: Path, words: Sequence[str] = SERVE) -> Iterator[tuple[str, int]]:
     """Serve a folder; yield the address and the process."""
     root = Path(__file__).parent.parent
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "wick_graph", "serve", "--port", "0", "--no-auth"),
-            *("--requests-per-minute", "1000000"),
-        ],
+        [sys.executable, *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
         stderr=subprocess.PIPE,
@@ -236,7 +291,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--words", type=int, default=100, help="of each answer; each is a piece")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--floor", action="store_true", help="a server without an engine")
+    parser.add_argument("--replay", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.replay:
+        replay()
+        return
+    if options.floor:
+        with tempfile.TemporaryDirectory() as folder:
+            _write(Path(folder), script_of(options.words))
+            show(
+                "no engine",
+                asyncio.run(without_engine(Path(folder), options.streams, options.words)),
+            )
+        return
     found = measured(options.streams, options.rounds, options.words)
     made = document(found, options.streams, options.words)
     for key, ratio in made["ratios"].items():

@@ -112,6 +112,7 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("wick_graph.config.trusted", "wick_graph.config.fields"),
         ("wick_graph.config.trusted", "wick_graph.config.yaml_reader"),
         ("wick_graph.hooks.prompt_files", "wick_graph.config.yaml_reader"),
+        ("wick_graph.store.saver", "wick_graph.store.postgres"),
         ("wick_graph.models.resolve", "wick_graph.models.demo"),
         ("wick_graph.models.resolve", "wick_graph.models.scripted"),
         ("wick_graph.models.structured", "jsonschema.exceptions"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -105,12 +106,18 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+@cache
+def _command() -> Any:
+    """Make the command of its functions; that takes longer than most commands do."""
+    return typer.main.get_command(app)
+
+
 def call(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; report every error as a sentence."""
     output.Debug.on = False
     named = output.NAMED.set(output.Named())
     try:
-        command = typer.main.get_command(app)
+        command = _command()
         with command.make_context("wick", list(arguments)) as context:
             command.invoke(context)
     except typer.Exit as end:

@@ -223,7 +223,7 @@ class _Compiler(PGCompiler):
     def _on_conflict_target(self, clause: Any, **kw: Any) -> str:
         if not hasattr(clause, "constraint_target"):
             clause.constraint_target = None
-        return str(super()._on_conflict_target(clause, **kw))  # type: ignore[no-untyped-call]
+        return str(super()._on_conflict_target(clause, **kw))  # type: ignore[no-untyped-call]  # not typed there
 
 
 DIALECT: Final = PGDialect(paramstyle="format")  # type: ignore[no-untyped-call]  # not typed there
