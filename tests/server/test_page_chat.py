@@ -36,6 +36,7 @@ agents:
   endless: {model: 'scripted:endless.yaml'}
   careful: {model: 'scripted:careful.yaml', approvals: {calculate: true}}
   slow: {model: 'scripted:slow.yaml', approvals: {calculate: true}}
+  steady: {model: 'scripted:steady.yaml'}
   long: {model: 'scripted:long.yaml', max_iterations: 99}
   helper: {model: 'scripted:helper.yaml'}
   boss: {model: 'scripted:boss.yaml', tools: [], subagents: {helper: {description: counts}}}
@@ -48,6 +49,10 @@ SCRIPTS: dict[str, dict[str, Any]] = {
     "slow": {
         "chunk_delay": 0.2,
         "steps": [{"calls": [calculate("21*2")]}, " ".join(f"word{n}" for n in range(500))],
+    },
+    "steady": {
+        "chunk_delay": 0.1,
+        "steps": [{"calls": [calculate("21*2")]}, " ".join(f"word{n}" for n in range(40))],
     },
     "long": {
         "steps": [
@@ -272,6 +277,19 @@ def test_a_call_that_was_approved_goes_on_in_its_own_card(token: str, watched: W
     expect(card).to_contain_text("done")
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stop", exact=True)).to_have_count(0, timeout=WAIT)
+
+
+def test_a_call_that_is_open_stays_open_when_its_run_ends(token: str, watched: Watched) -> None:
+    page = watched.opened(token)
+    to(page, "#/new/steady")
+    say(page, "How much?")
+    card = log(page).locator("details.tool")
+    card.locator("summary").click(timeout=WAIT)
+    expect(card.locator(".inside")).to_contain_text("42", timeout=WAIT)
+    expect(log(page)).not_to_contain_text("word39", timeout=1)  # it is open while the run goes on
+    expect(page.get_by_text("○ idle")).to_be_visible(timeout=WAIT)
+    expect(log(page)).to_contain_text("word39")
+    expect(card.locator(".inside")).to_contain_text("42")
 
 
 def test_three_approvals_by_keyboard_alone(served: Served, token: str, watched: Watched) -> None:

@@ -59,6 +59,13 @@ export class Talk {
     } else this.add({ kind: "note", text: found.text || `${message?.role ?? ""}` });
   }
 
+  /** Give a call that the model is writing its id; what is open in it stays so when it is drawn from the thread.
+   * @param {Item} item @param {string} id */
+  named(item, id) {
+    Object.assign(item, { id, key: `call ${id}` });
+    this.calls.set(id, item);
+  }
+
   /** @param {string} id @returns {Item | undefined} */
   call(id) {
     return this.calls.get(id) ?? this.known(id);
@@ -117,7 +124,7 @@ export class Talk {
       const index = piece.index ?? this.drafts.size;
       let draft = this.drafts.get(index);
       if (!draft) this.drafts.set(index, (draft = this.add({ kind: "tool", name: "", draft: "", state: "written" })));
-      if (piece.id) this.calls.set((draft.id = `${piece.id}`), draft);
+      if (piece.id) this.named(draft, `${piece.id}`);
       draft.name += piece.name ?? "";
       draft.draft += piece.args ?? "";
       draft.version++;
@@ -139,11 +146,11 @@ export class Talk {
     if (text) this.reply ??= this.add({ kind: "model" });
     if (this.reply) (this.reply.text = text || this.reply.text), this.reply.version++;
     [...(data.tool_calls ?? [])].forEach((call, index) => {
-      const item = this.call(`${call.id}`) ?? this.drafts.get(index) ?? this.add({ kind: "tool", id: `${call.id}` });
-      Object.assign(item, { id: `${call.id}`, name: `${call.name}`, args: call.args, draft: undefined });
+      const item = this.call(`${call.id}`) ?? this.drafts.get(index) ?? this.add({ kind: "tool" });
+      Object.assign(item, { name: `${call.name}`, args: call.args, draft: undefined });
       if (item.state === "written" || !item.state) item.state = "called";
       item.version++;
-      this.calls.set(`${call.id}`, item);
+      this.named(item, `${call.id}`);
     });
     this.reply = null;
     this.drafts.clear();
