@@ -203,6 +203,7 @@ def test_version_is_said_once_in_each_place_and_alike() -> None:
     assert run(sys.executable, "-c", code, cwd=ROOT) == metadata()["project"]["version"]
 
 
+@pytest.mark.xdist_group("source")  # which has read all modules
 def test_what_is_imported_is_declared() -> None:
     """Nothing is used that is only there because something else brought it."""
     project = metadata()["project"]
