@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wick_graph.durations import LONGEST_SECONDS, human, seconds
+from wick_graph.durations import LIMIT_PATTERN, LONGEST_SECONDS, PATTERN, human, seconds
 from wick_graph.errors import ConfigError
 
 
@@ -94,3 +95,16 @@ def test_writes(value: float | None, expected: str) -> None:
 @given(st.integers(min_value=0, max_value=LONGEST_SECONDS * 1000))
 def test_reads_what_it_writes(milliseconds: int) -> None:
     assert seconds(human(milliseconds / 1000)) == pytest.approx(milliseconds / 1000, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["never", "0", "0s", "0d0.00s", "0.01s", "90", "1h30m", "30m1h", "", "00s", "1.s"],
+)
+def test_the_patterns_take_what_is_above_0(text: str) -> None:
+    try:
+        found = seconds(text)
+    except ConfigError:
+        found = 0.0
+    assert bool(re.search(PATTERN, text)) is (found != 0)
+    assert bool(re.search(LIMIT_PATTERN, text)) is bool(found)

@@ -18,10 +18,16 @@ _PLAIN: Final = re.compile(_NUMBER, re.ASCII)
 
 _PARTS: Final = "".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS)
 
-PATTERN: Final = f"^(?:never|{_NUMBER}|(?=.){_PARTS})$"
-"""Regular expression of a duration, for JSON Schema."""
+_SOME: Final = f"(?=.*[1-9])(?:{_NUMBER}|{_PARTS})"
 
-_LONGEST_TEXT: Final = 40
+PATTERN: Final = f"^(?:never|{_SOME})$"
+"""Regular expression of a duration above 0, for JSON Schema."""
+
+LIMIT_PATTERN: Final = f"^{_SOME}$"
+"""The same without `never`."""
+
+LONGEST_TEXT: Final = 40
+"""Characters of a duration."""
 
 LONGEST_SECONDS: Final = 36_500 * 86_400
 """A hundred years; anything longer means `never`, and overflows a date."""
@@ -54,7 +60,7 @@ def seconds(value: object) -> float | None:
 
 
 def _parse(text: str) -> float | None:
-    if not text or len(text) > _LONGEST_TEXT:
+    if not text or len(text) > LONGEST_TEXT:
         return None
     if _PLAIN.fullmatch(text):
         return float(text)

@@ -11,11 +11,20 @@ from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 
 from tests.server.support import Served, serving
 from wick_graph.errors import ConfigError
 from wick_graph.server import schemas
 from wick_graph.server.app import ROUTES
+from wick_graph.server.protocols.a2a import RpcForm
+from wick_graph.server.protocols.langgraph.asking import AskForm
+from wick_graph.server.protocols.langgraph.protocol import OrderForm
+from wick_graph.server.protocols.langgraph.threads import HistoryForm, ItemForm
+from wick_graph.server.routes.agents import AgentForm
+from wick_graph.server.routes.page import CommandForm
+from wick_graph.server.schemas import Form, SkillForm
 from wick_graph.tools.http import HTTPTool
 
 EXAMPLES = 50
@@ -29,7 +38,7 @@ agents:
   careful: {model: 'scripted:demo', approvals: {calculate: true}}
 """
 ENDLESS = (
-    *("/agents/events", "/ui/api/v1/threads/{thread_id}/events"),
+    *("/agents/events", "/ui/api/v1/stream"),
     *("/langgraph/threads/{thread_id}/stream", "/langgraph/threads/{thread_id}/stream/events"),
 )
 """Streams without an end: `test_event_bus.py`, `test_page_api.py`, `test_langgraph.py`."""
@@ -84,8 +93,13 @@ def found_by(served: Served, token: str) -> str:
     lines.append("[parameters]")
     for key, name in bound.items():
         lines.append(f'"{key}" = {{ dictionary = "{name}", probability = 0.5 }}')
-    # which result answers which call of the same chain, no schema can say
-    for where in ('include-path = "/v1/chat/completions"', f'include-path-regex = "{NEW_TURNS}"'):
+    # which result answers which call of the same chain, no schema can say, nor that the file of a
+    # skill names it as the address does
+    for where in (
+        'include-path = "/v1/chat/completions"',
+        f'include-path-regex = "{NEW_TURNS}"',
+        'include-path = "/skills/{name}"\ninclude-method = "PUT"',
+    ):
         lines.append(f"[[operations]]\n{where}")
         taken = '["2xx", "400", "401", "403", "404", "409", "429", "5xx"]'
         lines.append(f"checks.positive_data_acceptance.expected-statuses = {taken}")
@@ -164,3 +178,87 @@ def test_N6_the_description_takes_the_addresses_that_are_taken(url: str) -> None
     except ConfigError:
         taken = False
     assert (re.fullmatch(schemas.ADDRESS.strip("^$"), url) is not None) == taken
+
+
+def test_N6_the_description_names_bounds_as_json_schema_does(shared: Served) -> None:
+    with shared.http() as http:
+        described = http.get("/openapi.json").json()
+    level: list[Any] = [described]
+    for part in level:
+        if isinstance(part, dict) and isinstance(part.get("type"), str):
+            assert not {"ge", "gt", "le", "lt"} & {*part}, part
+            assert part["type"] == "string" or not {"minLength", "maxLength"} & {*part}, part
+        if isinstance(part, dict | list):
+            level += part.values() if isinstance(part, dict) else part
+    order = described["components"]["schemas"]["OrderForm"]["properties"]["id"]
+    assert (order["minimum"], order["maximum"]) == (0, 2**53 - 1)
+
+
+FALLBACK = {"model": "c", "retries": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("form", "body"),
+    [
+        (CommandForm, {"line": "next", "at": 7.0}),
+        (RpcForm, {"jsonrpc": "2.0", "method": "ListTasks", "id": 7.0}),
+        (OrderForm, {"method": "run.start", "id": 7.0}),
+        (HistoryForm, {"limit": 7.0}),
+        (AgentForm, {"agent_id": "a", "max_iterations": 7.0}),
+        (AgentForm, {"agent_id": "a", "model": {"model": "b", "max_tokens": 7.0}}),
+        (
+            AgentForm,
+            {
+                "agent_id": "a",
+                "model": {"model": "b", "fallbacks": [{"model": "c", "retries": 7.0}]},
+            },
+        ),
+    ],
+)
+def test_N6_a_number_without_a_fraction_is_whole(form: type[Form], body: Any) -> None:
+    taken = form.model_validate(body)
+    assert taken == form.model_validate_json(json.dumps(body).replace("7.0", "7"))
+    with pytest.raises(ValidationError, match=r"integer|whole"):
+        form.model_validate_json(json.dumps(body).replace("7.0", "7.5"))
+
+
+@pytest.mark.parametrize(
+    ("form", "body", "key", "taken", "refused"),
+    [
+        (ItemForm, {"namespace": ["a"], "key": "b", "value": {}}, "index", False, (0, 0.0, True)),
+        (AskForm, {"assistant_id": "a"}, "checkpoint_during", True, (1, 1.0, False)),
+    ],
+)
+def test_N6_a_number_is_no_boolean(
+    form: type[Form], body: Any, key: str, taken: bool, refused: tuple[Any, ...]
+) -> None:
+    assert form.model_validate({**body, key: taken})
+    for value in refused:
+        with pytest.raises(ValidationError):
+            form.model_validate({**body, key: value})
+
+
+TEXTS = {"SKILL.md": "text"}
+
+
+@pytest.mark.parametrize(
+    ("body", "taken"),
+    [
+        ({"files": TEXTS}, True),
+        ({"archive": "UEs="}, True),
+        ({"files": TEXTS, "archive": None}, True),
+        ({"files": None, "archive": "UEs="}, True),
+        ({"files": TEXTS, "archive": "UEs="}, False),
+        ({"files": None, "archive": None}, False),
+        ({}, False),
+        ({"files": {**TEXTS, **{f"{number}.md": "" for number in range(200)}}}, False),
+    ],
+)
+def test_N6_the_description_takes_files_or_an_archive(body: Any, taken: bool) -> None:
+    described = Draft202012Validator(SkillForm.model_json_schema())
+    assert described.is_valid(body) is taken
+    try:
+        SkillForm.model_validate(body)
+        assert taken
+    except ValidationError:
+        assert not taken

@@ -202,6 +202,15 @@ def test_a_form_of_another_page_writes_nothing(anna: Browser, served: Served, th
         assert http.post(f"{BASE}/sign-in", data={"a": "b"}).status_code in (403, 415)
 
 
+def test_who_has_not_signed_in_is_told_so_before_anything_else(
+    served: Served, routes: list[tuple[str, str]]
+) -> None:
+    with served.http() as http:
+        for method, path in routes:
+            got = http.request(method, f"{BASE}{filled(path, 'th_1')}")
+            assert got.status_code == 401, (method, path, got.text)
+
+
 def test_a_cookie_of_another_port_opens_nothing(
     anna: Browser, served: Served, other: Served
 ) -> None:

@@ -123,11 +123,19 @@ def test_D38_what_is_allowed_is_named(shared: Served) -> None:
         "/agents/default": "DELETE, GET",
         "/agents/invoke": "POST",
         "/health": "GET",
+        "/ui/api/v1/me": "GET",  # the page's own
+        "/ui/api/v1/sign-in": "DELETE, POST",
+        "/ui/api/v1/sessions/0000000000000000": "DELETE, GET, POST",
+        "/ui/api/v1/agents": "GET, POST",  # the server's, through the page's API
     }
+    page = {"Origin": shared.url, "Content-Type": "application/json"}
     with shared.http() as http:
         for path, methods in wanted.items():
-            got = http.request("OPTIONS", path)
-            assert (got.status_code, got.headers["allow"]) == (405, methods), path
+            for method in ("OPTIONS", "TRACE"):
+                got = http.request(method, path, headers=page)
+                assert (got.status_code, got.headers["allow"]) == (405, methods), (method, path)
+        assert http.get("/ui/api/v1/sign-in").headers["allow"] == "DELETE, POST"
+        assert http.request("TRACE", "/ui/api/v1/no-such", headers=page).status_code == 404
 
 
 # --- pages of other origins ----------------------------------------------------------------------

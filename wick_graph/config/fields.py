@@ -401,15 +401,17 @@ Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[Text, ...], Strict(False)]
 """A list; kept as a tuple, so that agents cannot change each other's lists."""
 
-_WRITTEN: Final = [
-    {"type": "number", "exclusiveMinimum": 0},
-    {"type": "string", "pattern": durations.PATTERN},
-]
+
+def _written(pattern: str, *examples: str) -> WithJsonSchema:
+    number = {"type": "number", "exclusiveMinimum": 0, "maximum": durations.LONGEST_SECONDS}
+    text = {"type": "string", "pattern": pattern, "maxLength": durations.LONGEST_TEXT}
+    return WithJsonSchema({"anyOf": [number, text], "examples": [*examples]})
+
 
 Duration = Annotated[
     Annotated[float, Field(gt=0)] | None,
     BeforeValidator(durations.seconds),
-    WithJsonSchema({"anyOf": _WRITTEN, "examples": ["30s", "5m", "1h", "7d", "never"]}),
+    _written(durations.PATTERN, "30s", "5m", "1h", "7d", "never"),
 ]
 """Seconds; None is `never`."""
 
@@ -417,7 +419,7 @@ Limit = Annotated[
     float,
     Field(gt=0),
     BeforeValidator(_limit),
-    WithJsonSchema({"anyOf": _WRITTEN, "examples": ["30s", "5m"]}),
+    _written(durations.LIMIT_PATTERN, "30s", "5m"),
 ]
 """Seconds; never unlimited."""
 

@@ -186,8 +186,14 @@ class Caller:
             raise Problem(403, f"the token's scope is {self.scope}; this needs {needed}")
 
 
+_LOCAL: Final = Caller(LOCAL, "admin")
+"""The caller of a server without tokens."""
+
 Needs = Callable[[Scope], tuple[TokenScope, ...] | None]
-"""Return the scopes that open a request's route, any one; None if there is no such route."""
+"""Return the scopes that open a request's route, any one: none for a method that its path has not.
+
+None if there is no such path.
+"""
 
 
 class Guard:
@@ -278,9 +284,9 @@ class Guard:
             Problem: The caller's token does not allow it.
         """
         needed = self._needs(scope)
-        if needed is not None:
+        if needed:
             caller.require(*needed)
-        return needed is not None
+        return bool(needed)
 
     def _check_host(self, headers: Headers) -> None:
         named = headers.getlist("host")
@@ -300,11 +306,11 @@ class Guard:
     async def _caller(self, headers: Headers, scope: Scope) -> Caller:
         given, is_page = headers.getlist("authorization"), scope["path"].startswith(f"{API}/")
         if is_page and not given:
-            _check_page(headers, scope)
+            caller = await self._signed_in(headers) if self._options.auth else _LOCAL
+            _check_page(headers, scope)  # the secret alone is not enough for a write
+            return caller
         if not self._options.auth:
-            return Caller(LOCAL, "admin")
-        if is_page and not given:
-            return await self._signed_in(headers)
+            return _LOCAL
         if not given and not is_page:  # as LangGraph's clients send it
             given = [f"Bearer {key}" for key in headers.getlist("x-api-key")]
         token = given[0].removeprefix("Bearer ") if len(given) == 1 else ""
@@ -656,10 +662,13 @@ def needed_by(routes: Iterable[APIRoute]) -> Needs:
     ]
 
     def needs(scope: AsgiScope) -> tuple[TokenScope, ...] | None:
+        known: tuple[TokenScope, ...] | None = None
         for route, wanted in found:
-            if route.matches(scope)[0] is Match.FULL:
+            match = route.matches(scope)[0]
+            if match is Match.FULL:
                 return wanted
-        return None
+            known = () if match is Match.PARTIAL else known
+        return known
 
     return needs
 

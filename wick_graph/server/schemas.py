@@ -30,6 +30,7 @@ from wick_graph.config.fields import AGENT_ID
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.hooks.approvals import shown_in
+from wick_graph.hooks.skills import FILE
 from wick_graph.messages import to_wick
 from wick_graph.service.skills import MOST_FILES
 from wick_graph.store.server_rows import StreamRow
@@ -98,12 +99,24 @@ MESSAGES: Final = 1_000
 """Messages of one request."""
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """Read 5.0 as 5, as JSON does."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-FROM_WHOLE = BeforeValidator(_whole)
+FROM_WHOLE = BeforeValidator(whole)
+"""Write it after the bounds: the description names none that comes after it."""
+
+
+def _flag(value: Any) -> Any:
+    """Refuse 0 and 1, which equal a Boolean and are none in JSON."""
+    if not isinstance(value, bool):
+        raise PydanticCustomError("flag", "must be true or false")
+    return value
+
+
+FLAG = BeforeValidator(_flag)
+"""For a `Literal` of a Boolean."""
 
 VISIBLE = r"[^\s\u0000-\u001f\u007f-\u00a0\ufeff]"
 """A text that is not blank; means the same to this server and to readers of its schema."""
@@ -325,15 +338,26 @@ def _few(files: Any) -> Any:
     return files
 
 
+def _given(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
 class SkillForm(Form):
     """A skill: its files as texts by path, or a zip archive in base64."""
 
-    files: Annotated[dict[str, str], BeforeValidator(_few), Field(max_length=MOST_FILES)] | None = (
-        None
-    )
+    files: (
+        Annotated[
+            dict[str, str],
+            Field(max_length=MOST_FILES, json_schema_extra={"required": [FILE]}),
+            BeforeValidator(_few),
+        ]
+        | None
+    ) = None
     """Texts by path; `SKILL.md` is among them."""
     archive: str | None = None
     """A zip archive in base64."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_given("files"), _given("archive")]})
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:

@@ -23,7 +23,7 @@ class RpcForm(schemas.Form):
     """A call of JSON-RPC."""
 
     jsonrpc: Literal["2.0"]
-    id: Annotated[str, Field(max_length=200)] | int | None = None
+    id: Annotated[str, Field(max_length=200)] | Annotated[int, schemas.FROM_WHOLE] | None = None
     method: Annotated[str, Field(max_length=100)]
     params: dict[str, Any] = Field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from wick_graph.backends import FileSystem
@@ -60,6 +60,16 @@ class BackendForm(schemas.Form):
         return given
 
 
+def _as_json(block: Any) -> Any:
+    """Read the whole numbers of a model's block as JSON does: agents.yaml takes no 5.0 for 5."""
+    if not isinstance(block, dict):
+        return block
+    made = {key: schemas.whole(value) for key, value in block.items()}
+    if isinstance(others := made.get("fallbacks"), list):
+        made["fallbacks"] = [_as_json(one) for one in others]
+    return made
+
+
 class SubagentForm(schemas.Form):
     """An agent of the tenant to which this one can give tasks."""
 
@@ -77,7 +87,7 @@ class AgentForm(schemas.Form):
     model: (
         Annotated[
             Annotated[str, Field(pattern=schemas.VISIBLE), Tag(NAME_TAG)]
-            | Annotated[ModelConfig, Tag(BLOCK_TAG)],
+            | Annotated[ModelConfig, BeforeValidator(_as_json), Tag(BLOCK_TAG)],
             Discriminator(form_of),
         ]
         | None

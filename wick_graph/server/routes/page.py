@@ -13,7 +13,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from pydantic import Field
 from starlette.responses import RedirectResponse, StreamingResponse
 
@@ -75,6 +75,8 @@ async def to_page() -> Response:
 @file_router.get(f"{PAGE}/{{name:path}}", include_in_schema=False)
 async def file(name: str = "") -> Response:
     """Return a file of the page."""
+    if f"{PAGE}/{name}".startswith(f"{API}/"):  # a path of the page alone: the guard leads others
+        raise HTTPException(405)
     found = _FILES.get(name or "index.html")
     if found is None:
         raise Problem(404, "not found")
@@ -479,7 +481,7 @@ class CommandForm(schemas.Form):
 
     line: Annotated[str, Field(min_length=1, max_length=100_000)]
     """As in a terminal: `next`, `break tool:* if error`, `run TEXT`, `fork`; or `hold`."""
-    at: Annotated[int | None, Field(ge=1, le=2**32)] = None
+    at: Annotated[int, Field(ge=1, le=2**32), schemas.FROM_WHOLE] | None = None
     """The moment of the cursor."""
 
 

@@ -121,7 +121,7 @@ class AskForm(schemas.Form):
     durability: Literal["sync"] | None = None
     checkpoint: PlaceForm | None = None
     checkpoint_id: Annotated[str, Field(max_length=128)] | None = None
-    checkpoint_during: Literal[True] | None = None
+    checkpoint_during: Annotated[Literal[True], schemas.FLAG] | None = None
     interrupt_before: Unsupported = None
     interrupt_after: Unsupported = None
     webhook: Unsupported = None

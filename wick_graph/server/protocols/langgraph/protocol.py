@@ -237,8 +237,8 @@ class EventsForm(schemas.Form):
         Annotated[list[Annotated[list[Segment], Field(max_length=32)]], Field(max_length=100)]
         | None
     ) = None
-    depth: Annotated[int, schemas.FROM_WHOLE, Field(ge=0, le=64)] | None = None
-    since: Annotated[int, schemas.FROM_WHOLE, Field(ge=0, le=2**53 - 1)] | None = None
+    depth: Annotated[int, Field(ge=0, le=64), schemas.FROM_WHOLE] | None = None
+    since: Annotated[int, Field(ge=0, le=2**53 - 1), schemas.FROM_WHOLE] | None = None
 
     def shows(self, told: Told) -> bool:
         """Return whether an event passes the filter."""
@@ -391,7 +391,7 @@ async def events(
 class OrderForm(schemas.Form):
     """A command of a client."""
 
-    id: Annotated[int, schemas.FROM_WHOLE, Field(ge=0, le=2**53 - 1)]
+    id: Annotated[int, Field(ge=0, le=2**53 - 1), schemas.FROM_WHOLE]
     method: Annotated[str, Field(max_length=100)]
     params: dict[str, Any] = Field(default={})
 

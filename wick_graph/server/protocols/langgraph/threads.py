@@ -38,9 +38,9 @@ _MOST: Final = 10_000
 
 _TTL_MINUTES: Final = 5_256_000
 
-Offset = Annotated[int, schemas.FROM_WHOLE, Field(ge=0, le=100_000)]
+Offset = Annotated[int, Field(ge=0, le=100_000), schemas.FROM_WHOLE]
 
-Many = Annotated[int, schemas.FROM_WHOLE, Field(ge=1, le=1_000)]
+Many = Annotated[int, Field(ge=1, le=1_000), schemas.FROM_WHOLE]
 
 
 # --- Assistants: the agents, which no client changes.
@@ -540,7 +540,7 @@ class ItemForm(Form):
     namespace: Annotated[Labels, Field(min_length=1)]
     key: Key
     value: Json
-    index: Literal[False] | list[str] | None = None
+    index: Annotated[Literal[False], schemas.FLAG] | list[str] | None = None
     ttl: Annotated[float, Field(gt=0, le=_TTL_MINUTES)] | None = None
 
 
@@ -567,7 +567,7 @@ class NamespaceSearch(Form):
 
     prefix: Labels | None = None
     suffix: Labels | None = None
-    max_depth: Annotated[int, schemas.FROM_WHOLE, Field(ge=1, le=32)] | None = None
+    max_depth: Annotated[int, Field(ge=1, le=32), schemas.FROM_WHOLE] | None = None
     limit: Many = 100
     offset: Offset = 0
 
