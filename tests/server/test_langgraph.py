@@ -532,6 +532,13 @@ def test_another_tenant_finds_nothing_on_any_route(
     assert anna.threads.get_state(thread_id)["checkpoint"]["checkpoint_id"] == step
 
 
+def test_an_item_whose_name_is_too_long_is_refused(shared: Served) -> None:
+    form = {"namespace": ["x" * 200] * 12, "key": "k", "value": {}}
+    with shared.http() as http:
+        got = http.put("/langgraph/store/items", json=form)
+    assert (got.status_code, "shorten them" in got.text) == (400, True)
+
+
 OF_A_THREAD = re.compile(r"\{(thread|run|trace|request)_id\}")
 WITH_BODY = ("post", "put", "patch")
 RUN = {"assistant_id": "default", "input": ASK}

@@ -381,7 +381,7 @@ def test_a_name_that_is_too_long_is_refused(store: SqlStore, what: str) -> None:
         name = "x" * size
         space, key = ((name,), "k") if what == "namespace" else (("a",), name)
         if size > LONGEST:
-            with pytest.raises(StorageError, match="shorten them"):
+            with pytest.raises(ValueError, match="shorten them"):
                 store.put(space, key, {})
             assert store.get(space, key) is None
         else:

@@ -46,7 +46,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from wick_graph.errors import StorageError
 from wick_graph.store import vectors
 from wick_graph.store.allowlist import AllowList
 from wick_graph.store.codec import Codec
@@ -380,12 +379,12 @@ def _checked_key(put: PutOp) -> bytes:
     """Return the key of a row to write.
 
     Raises:
-        ValueError: The TTL or the index is invalid, or the value is no mapping.
-        StorageError: Namespace and key are too long.
+        ValueError: Namespace and key are too long, the TTL or the index is invalid, or the value
+            is no mapping.
     """
     key = _key(put.namespace, str(put.key))
     if len(key) > LONGEST:
-        raise StorageError(
+        raise ValueError(
             f"a namespace and a key of {len(key):,} bytes cannot be stored, {LONGEST:,} is the "
             "most; shorten them, or use a hash"
         )

@@ -588,7 +588,10 @@ async def put_item(context: Runner, form: ItemForm) -> Response:
     """Keep an item."""
     store = await _long_term(context)
     more = {} if form.ttl is None else {"ttl": form.ttl}
-    await store.aput(tuple(form.namespace), form.key, form.value, form.index, **more)
+    try:
+        await store.aput(tuple(form.namespace), form.key, form.value, form.index, **more)
+    except ValueError as error:
+        raise Problem(400, str(error)) from None
     return Response(status_code=204)
 
 
