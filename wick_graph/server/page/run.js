@@ -278,7 +278,13 @@ const KEYS = [
 ];
 
 /** Keys that press, or focus, what is on the page. */
-const THERE = { y: ".change [aria-expanded]", d: "#to", x: ".head a[href*=compare]" };
+const THERE = { d: "#to", x: ".head a[href*=compare]" };
+
+/** Ask why the first change is there, once what is shown is of the moment that was gone to. */
+async function why() {
+  for (let frame = 0; frame < 2 || (frame < 300 && document.querySelector(".inspector [aria-busy=true]")); frame++) await new Promise(requestAnimationFrame);
+  document.querySelector(/** @type {HTMLElement | any} */ (".change [aria-expanded]"))?.click();
+}
 
 /** @param {Row | undefined} row @returns {string} */
 function stopAt(row) {
@@ -358,6 +364,7 @@ export function Run({ thread: id, seq }) {
     else if (event.key === "?") setHelp(!help);
     else if (event.key === ".") go(last);
     else if (event.key in THERE) document.querySelector(/** @type {HTMLElement | any} */ (THERE)[event.key])?.[event.key === "d" ? "focus" : "click"]();
+    else if (event.key === "y") after(why);
     else if (event.key === "p") running.peek() && does("pause");
     else if (tab instanceof HTMLElement) tab.click();
     else if (verb) move(event.key === verb[1] ? verb[0] : BACK[verb[0]]);
