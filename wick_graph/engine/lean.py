@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any, Final
 
@@ -115,7 +115,13 @@ def apply_writes(
 
 
 def _active(channels: Mapping[str, Any]) -> Sequence[str]:
-    return [name for name, channel in channels.items() if type(channel) not in _PASSIVE]
+    """Return the channels that a step may change without a write."""
+    return _active_of(tuple(channels), tuple(map(type, channels.values())))
+
+
+@lru_cache(maxsize=64)
+def _active_of(names: tuple[str, ...], types: tuple[type, ...]) -> Sequence[str]:
+    return [name for name, kind in zip(names, types, strict=True) if kind not in _PASSIVE]
 
 
 def _written(tasks: list[Any]) -> dict[str, list[Any]]:
