@@ -217,7 +217,7 @@ class LeanLoop:
         """Make the tasks that are sent and the one that an edge triggers; None if unsure."""
         updated, sends, step = self.updated_channels or (), self.channels[key.TASKS], str(self.step)
         names = {name for channel in updated for name in self.trigger_to_nodes.get(channel, ())}
-        if not updated or len(names) > 1 or "__start__" in names or not self._is_clear():
+        if not updated or len(names) > 1 or not self._is_clear():
             return None
         begun = binascii.unhexlify(self.checkpoint["id"].replace("-", ""))
         made: list[PregelExecutableTask] = []
@@ -274,7 +274,7 @@ class LeanLoop:
             **(node.metadata or {}),
         }
         config: Any = {
-            **rest,
+            **_tagged(rest, node),
             "metadata": _config._merge_metadata(said, own) if deep else {**said, **own},
             "callbacks": self._callbacks(f"graph:step:{step}"),
             CONFIGURABLE: {
@@ -349,6 +349,13 @@ class LeanLoop:
         made.__dict__ = {name: _copied(value) for name, value in vars(child).items()}
         made.add_tags([tag], inherit=False)
         return made
+
+
+def _tagged(config: dict[str, Any], node: Any) -> dict[str, Any]:
+    """Add a node's tags to a config; the input's node alone has one, which hides it."""
+    if not node.tags:
+        return config
+    return {**config, "tags": [*(config.get("tags") or ()), *node.tags]}
 
 
 def _copied(value: Any) -> Any:
