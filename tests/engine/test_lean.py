@@ -109,7 +109,7 @@ def test_tools_of_one_reply_run_at_the_same_time(served: Served) -> None:
 def test_a_turn_is_served(door: Door, served: Served) -> None:
     agent, _ = agent_of(call("add", a=1, b=2), "3")
     assert door(agent, "?").text == "3"
-    assert served() == 7  # six steps, and the end
+    assert served() == 8  # the input, six steps, and the end
 
 
 def test_a_handler_gets_the_whole_way(door: Door, served: Served) -> None:
@@ -284,4 +284,4 @@ def test_a_saver_with_its_own_put_is_asked(door: Door, tmp_path: Path, served: S
         agent = Agent(model=agent_of(call("add", a=1, b=2), "3")[1], tools=[add], store=saver)
         assert door(agent, "?").text == "3"
         assert saver.puts == 8
-    assert served() == 7
+    assert served() == 8

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any, Final
 
@@ -115,7 +115,13 @@ def apply_writes(
 
 
 def _active(channels: Mapping[str, Any]) -> Sequence[str]:
-    return [name for name, channel in channels.items() if type(channel) not in _PASSIVE]
+    """Return the channels that a step may change without a write."""
+    return _active_of(tuple(channels), tuple(map(type, channels.values())))
+
+
+@lru_cache(maxsize=64)
+def _active_of(names: tuple[str, ...], types: tuple[type, ...]) -> Sequence[str]:
+    return [name for name, kind in zip(names, types, strict=True) if kind not in _PASSIVE]
 
 
 def _written(tasks: list[Any]) -> dict[str, list[Any]]:
@@ -211,7 +217,7 @@ class LeanLoop:
         """Make the tasks that are sent and the one that an edge triggers; None if unsure."""
         updated, sends, step = self.updated_channels or (), self.channels[key.TASKS], str(self.step)
         names = {name for channel in updated for name in self.trigger_to_nodes.get(channel, ())}
-        if not updated or len(names) > 1 or "__start__" in names or not self._is_clear():
+        if not updated or len(names) > 1 or not self._is_clear():
             return None
         begun = binascii.unhexlify(self.checkpoint["id"].replace("-", ""))
         made: list[PregelExecutableTask] = []
@@ -268,7 +274,7 @@ class LeanLoop:
             **(node.metadata or {}),
         }
         config: Any = {
-            **rest,
+            **_tagged(rest, node),
             "metadata": _config._merge_metadata(said, own) if deep else {**said, **own},
             "callbacks": self._callbacks(f"graph:step:{step}"),
             CONFIGURABLE: {
@@ -343,6 +349,13 @@ class LeanLoop:
         made.__dict__ = {name: _copied(value) for name, value in vars(child).items()}
         made.add_tags([tag], inherit=False)
         return made
+
+
+def _tagged(config: dict[str, Any], node: Any) -> dict[str, Any]:
+    """Add a node's tags to a config; the input's node alone has one, which hides it."""
+    if not node.tags:
+        return config
+    return {**config, "tags": [*(config.get("tags") or ()), *node.tags]}
 
 
 def _copied(value: Any) -> Any:
@@ -476,50 +489,58 @@ _SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
 
 
 class AsyncExecutor(_executor.AsyncBackgroundExecutor):
-    """LangGraph's executor, which calls the saver in a callback of the loop."""
+    """LangGraph's executor, which defers at once what may be deferred."""
 
     def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
-        """Submit a call; a save begins when a task would."""
+        """Submit a call; a save that is deferred takes no turn of the loop."""
         found = _deferring(fn, args)
         if found is None or asyncio._get_running_loop() is not self.loop:
             return super().submit(fn, *args, **options)
+        direct, defer = found
         future = self.loop.create_future()
+        try:
+            now = defer()
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            if now is None:
+                future.set_result(None)
+                return future
+            # it begins when a task would: it commits what is deferred until then
+            self.loop.call_soon(_save, future, direct, now)
         self.tasks[future] = (False, True)
         future.add_done_callback(self.done)
-        self.loop.call_soon(_save, future, *found)
         return future
 
 
-def _save(future: asyncio.Future[None], direct: Direct, defer: Callable[[], Now | None]) -> None:
+def _save(future: asyncio.Future[None], direct: Direct, now: Now) -> None:
     if future.done():  # cancelled before it began, as LangGraph's task would be
         return
     try:
-        now = defer()
-        if now is None:
-            future.set_result(None)
-        else:
-            direct.save(now, future)
+        direct.save(now, future)
     except Exception as error:
         future.set_exception(error)
 
 
 class SyncExecutor(_executor.BackgroundExecutor):
-    """LangGraph's executor, which defers in the caller's thread what may be deferred."""
+    """LangGraph's executor, which saves in the caller's thread what it would wait for."""
 
     def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
-        """Submit a call; a save that is deferred is done at once."""
+        """Submit a call; a checkpoint, and a save that is deferred, is done at once."""
         found = _deferring(fn, args)
         if found is None:
             return super().submit(fn, *args, **options)
         future: Future[None] = Future()
         try:
             now = found[1]()
+            if now is not None and isinstance(getattr(fn, "__self__", None), SqlSaver):
+                return super().submit(now)  # the writes of parallel tasks share a commit
+            if now is not None:
+                now()
         except Exception as error:
             self.tasks[future] = (False, True)
             future.set_exception(error)
             return future
-        if now is not None:
-            return super().submit(now)
         future.set_result(None)
         return future
 

@@ -274,10 +274,13 @@ class StepTransaction:
 
     def _flat(self, versions: Mapping[str, Any]) -> list[Any]:
         names = self._names
-        try:
-            return [part for pair in versions.items() for part in (names[pair[0]], pair[1])]
-        except KeyError:
-            return [part for name, v in versions.items() for part in (self._number(name), v)]
+        flat: list[Any] = [None] * (2 * len(versions))
+        if names.keys() >= versions.keys():
+            flat[::2] = map(names.__getitem__, versions)
+        else:
+            flat[::2] = map(self._number, versions)
+        flat[1::2] = versions.values()
+        return flat
 
     def _lane(self, channel: str) -> ChannelItems:
         lane = self._lanes[channel] = self._cache.lane(self._number(channel))

@@ -62,6 +62,12 @@ Place = tuple[int, int]
 _in_use: Final[dict[Place, set[int]]] = {}
 
 
+if (bytes, sqlite3.PrepareProtocol) not in sqlite3.adapters:
+    # `bytes` returns the same object. Without an adapter, sqlite3 makes an `AttributeError` inside
+    # for each value of this type that it binds, and most of ours are of it.
+    sqlite3.register_adapter(bytes, bytes)
+
+
 class Connection(sqlite3.Connection):
     """A connection that marks its file as open in this process."""
 
