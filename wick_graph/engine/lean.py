@@ -523,24 +523,22 @@ def _save(future: asyncio.Future[None], direct: Direct, now: Now) -> None:
 
 
 class SyncExecutor(_executor.BackgroundExecutor):
-    """LangGraph's executor, which saves in the caller's thread what it would wait for."""
+    """LangGraph's executor, which defers in the caller's thread what may be deferred."""
 
     def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
-        """Submit a call; a checkpoint, and a save that is deferred, is done at once."""
+        """Submit a call; a save that is deferred is done at once."""
         found = _deferring(fn, args)
         if found is None:
             return super().submit(fn, *args, **options)
         future: Future[None] = Future()
         try:
             now = found[1]()
-            if now is not None and isinstance(getattr(fn, "__self__", None), SqlSaver):
-                return super().submit(now)  # the writes of parallel tasks share a commit
-            if now is not None:
-                now()
         except Exception as error:
             self.tasks[future] = (False, True)
             future.set_exception(error)
             return future
+        if now is not None:
+            return super().submit(now)
         future.set_result(None)
         return future
 
