@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -96,3 +97,12 @@ def test_the_errors_of_an_agent_are_shown_with_their_lines_and_no_secret(
     assert str(ROOT) in text
     assert secret not in str(told)
     assert "•••" in text
+
+
+def test_a_frame_without_a_line_is_shown_without_one() -> None:
+    """Python has none for what it adds itself; Ctrl-C may come there."""
+    made = compile("import sys; frame = sys._getframe()", "added.py", "exec")
+    scope: dict[str, Any] = {}
+    exec(made.replace(co_linetable=b""), scope)  # no other way to such a frame
+    error = ValueError("x").with_traceback(TracebackType(None, scope["frame"], 0, -1))
+    assert "added.py" in str(traceback_of(error))

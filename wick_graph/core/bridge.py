@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 from wick_graph.core.stopping import CURRENT, Stop, pausable, within
@@ -364,8 +366,36 @@ class SyncBridge:
         return True
 
     async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
-        """Call the sync form."""
-        return sync()
+        """Call the sync form to its end; a Ctrl-C that comes meanwhile is raised then."""
+        with _held_interrupt():
+            return sync()
+
+
+@contextmanager
+def _held_interrupt() -> Iterator[None]:
+    """Let a first Ctrl-C wait for the end of the block, in the main thread, which gets it.
+
+    Python raises KeyboardInterrupt between any two steps, so also in the middle of a commit, or
+    between taking a lease and knowing of it.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+
+    def later(number: int, frame: FrameType | None) -> None:
+        came.append((number, frame))
+        if len(came) > 1:  # whoever asks twice does not want to wait
+            handler(number, frame)
+
+    signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if len(came) == 1:
+            handler(*came[0])
 
 
 def _result(future: Future[T], seconds: float | None) -> T:

@@ -103,8 +103,8 @@ def message_of(error: BaseException) -> str:
 
 def _frames(found: TracebackType | None) -> list[list[Any]]:
     made = []
-    for frame, number in traceback.walk_tb(found):
-        code = frame.f_code
+    for frame, line in traceback.walk_tb(found):
+        code, number = frame.f_code, line or 0  # Python has no line for what it adds itself
         if not _passes_on(PurePath(code.co_filename).parts):
             source = linecache.getline(code.co_filename, number, frame.f_globals).strip()
             made.append([code.co_filename, number, code.co_name, source[:_LINE]])
