@@ -64,7 +64,7 @@ def overlaid(state: Mapping[str, Any], update: Update) -> Mapping[str, Any]:
     return {**state, **visible} if visible else state
 
 
-def _turn_before(messages: Sequence[BaseMessage], sound: Sequence[BaseMessage]) -> int:
+def _turn_before(messages: Sequence[BaseMessage], sound: list[BaseMessage]) -> int:
     """Return where the turn begins behind which messages are not known to be sound."""
     at = min([*exchanged(sound, messages)[:1], len(sound), len(messages)])
     while at > 0:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, ToolMessage
 
-from wick_graph.messages.base import Lent, private
+from wick_graph.messages.base import Lent, PrefixTexts, changed, exchanged, private
 from wick_graph.messages.lowering import Lowering, Portable
 from wick_graph.types import MessageList
 
@@ -108,3 +108,47 @@ def test_a_copy_is_made_once() -> None:
     assert lent == [lent[0], lent[1]]
     with pytest.raises(IndexError):
         lent[2]
+
+
+def test_the_positions_of_exchanged_messages_are_exact() -> None:
+    seen: list[Any] = [object() for _ in range(6)]
+    for mask in range(2**6):
+        for length in range(9):
+            other = (object() if mask >> at & 1 else one for at, one in enumerate(seen))
+            now = [*other, object(), object()][:length]
+            wanted = [at for at in range(6) if mask >> at & 1 and at < length]
+            assert exchanged(seen, now) == wanted
+            assert changed(seen, now) == [*wanted, *range(6, length)]
+
+
+def test_texts_are_told_from_blocks_whatever_changes() -> None:
+    chance = random.Random(5)
+    texts, chain = PrefixTexts(), list[BaseMessage]()
+    for number in range(400):
+        chain = list(chain)
+        step = chance.randrange(6)
+        content: Any = chance.choice(["a", "a", "a", [{"type": "text"}]])
+        if step < 3:
+            chain.append(HumanMessage(content, id=f"m{number}"))
+        elif step == 3 and chain:
+            chain[chance.randrange(len(chain))] = HumanMessage(content, id=f"m{number}")
+        elif step == 4:
+            del chain[chance.randrange(len(chain) + 1) :]
+        assert texts.hold(chain) is all(isinstance(one.content, str) for one in chain)
+
+
+def test_texts_that_are_known_are_not_read_again() -> None:
+    class Counted(HumanMessage):
+        reads: int = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "content":
+                object.__setattr__(self, "reads", object.__getattribute__(self, "reads") + 1)
+            return super().__getattribute__(name)
+
+    old, texts = Counted(content="some text"), PrefixTexts()
+    assert texts.hold([old])
+    reads = old.reads
+    blocks = HumanMessage([{"type": "text", "text": "x"}])
+    assert [texts.hold([old, blocks]), texts.hold([old, blocks]), texts.hold([old])] == [0, 0, 1]
+    assert old.reads == reads

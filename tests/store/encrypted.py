@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -13,6 +15,7 @@ from sqlalchemy import Table, select
 from wick_graph import Agent, BaseHook
 from wick_graph.journal import Journal
 from wick_graph.store import Keys, SqlSaver, verify
+from wick_graph.store.row_format import CHECK_BYTES
 from wick_graph.store.schema import LANE_BITS, PLACES, metadata, names
 from wick_graph.store.statements import compiled
 from wick_graph.testing import ScriptedModel, call
@@ -165,6 +168,14 @@ def dump(outside: Any) -> dict[str, list[Any]]:
     return {name: outside.run(f"SELECT * FROM {name} ORDER BY 1") for name in tables}
 
 
+def _unfolded(data: bytes) -> bytes:
+    """Return what a compressed result of a call in the ledger holds, if this is one."""
+    with suppress(zlib.error):
+        if data[CHECK_BYTES + 1 : CHECK_BYTES + 2] == b"\xc1":
+            return zlib.decompress(data[CHECK_BYTES + 2 :])
+    return b""
+
+
 def places_of(outside: Any, text: str) -> set[str]:
     """Name the columns in which a text can be read."""
     found = set()
@@ -175,6 +186,6 @@ def places_of(outside: Any, text: str) -> set[str]:
                 data = (
                     bytes(value) if isinstance(value, bytes | memoryview) else str(value).encode()
                 )
-                if text.encode() in data:
+                if text.encode() in data + _unfolded(data):
                     found.add(f"{name}.{column}")
     return found

@@ -90,7 +90,7 @@ def test_killed_in_the_middle_the_old_database_is_as_it_was(tmp_path: Path) -> N
     with SqlSaver.from_url(f"sqlite:///{path}") as saver:
         assert content(saver) == expected("schema-1", "plain.db")
         assert verify(saver).is_whole
-    assert version(path) == 7
+    assert version(path) == 8
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_of_two_processes_one_migrates_and_the_other_waits(tmp_path: Path) -> No
 def test_a_newer_schema_is_refused_untouched(tmp_path: Path) -> None:
     path = unpacked("schema-1", "plain.db", tmp_path)
     db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 8")
+    db.execute("PRAGMA user_version = 9")
     db.close()
     before = path.read_bytes()
     with pytest.raises(StorageError, match="newer wick_graph"):

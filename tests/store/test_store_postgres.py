@@ -545,7 +545,9 @@ def test_a_setting_sets_the_clock_of_every_process(url: str) -> None:
 
 # --- schema 1 -------------------------------------------------------------------------------------
 
+BACK_TO_SCHEMA_7 = ("UPDATE wick_meta SET version = 7",)
 BACK_TO_SCHEMA_6 = (
+    *BACK_TO_SCHEMA_7,
     *("DROP INDEX streams_open", "DROP INDEX streams_queue"),
     "ALTER TABLE streams DROP COLUMN tenant, DROP COLUMN placed",
     "UPDATE wick_meta SET version = 6",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import compress, count
-from operator import is_not
+from operator import is_not, length_hint
 from typing import Any, Final, Self, SupportsIndex, TypeVar
 from uuid import uuid4
 
@@ -87,7 +87,7 @@ def user_input_role(role: object) -> bool:
 # --- What is new in a list since the last call, at the speed of C.
 
 
-def changed(seen: Sequence[Any], now: Sequence[Any]) -> list[int]:
+def changed(seen: list[Any], now: Sequence[Any]) -> list[int]:
     """Return the positions at which `now` and `seen` do not hold the same object.
 
     The same object counts as an unchanged message: a chain grows by appending, and a change of
@@ -96,11 +96,34 @@ def changed(seen: Sequence[Any], now: Sequence[Any]) -> list[int]:
     return [*exchanged(seen, now), *range(len(seen), len(now))]
 
 
-def exchanged(seen: Sequence[Any], now: Sequence[Any]) -> list[int]:
+def exchanged(seen: list[Any], now: Sequence[Any]) -> list[int]:
     """Return the positions that both have and at which they do not hold the same object."""
-    if not any(map(is_not, seen, now)):  # nearly always, at half the cost of the positions
-        return []
-    return list(compress(count(), map(is_not, seen, now)))
+    found: list[int] = []
+    old, new, size = iter(seen), iter(now), len(seen)
+    while any(map(is_not, old, new)):  # half the cost of making a number for each position
+        found.append(size - length_hint(old) - 1)
+    return found
+
+
+class PrefixTexts:
+    """Tell of a growing chain whether it holds plain texts only; each call looks at what is new.
+
+    Hold one per chain.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[BaseMessage] = []
+        """The start of the last chain, up to the first message with blocks; never changed: calls
+        in several threads may share it."""
+
+    def hold(self, messages: list[BaseMessage]) -> bool:
+        """Return whether the content of every message is a text."""
+        for at in changed(self._seen, messages):
+            if type(messages[at].content) is not str:
+                self._seen = messages[:at]
+                return False
+        self._seen = messages[:]
+        return True
 
 
 # --- Copies of messages and data: this package never changes a message that it receives.

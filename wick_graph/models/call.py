@@ -38,7 +38,7 @@ from wick_graph.messages import (
     role_of,
     to_llm_dict,
 )
-from wick_graph.messages.base import changed_copy, private, sanitise_tool_name
+from wick_graph.messages.base import PrefixTexts, changed_copy, private, sanitise_tool_name
 from wick_graph.messages.content import (
     THOUGHT_KEYS,
     clean_text,
@@ -534,6 +534,8 @@ class MessageCaches(Protocol):
 
     fittings: dict[int, Any]
     """The messages as fitted to each model's provider; filled here."""
+    texts: PrefixTexts
+    """The part of what models get that is plain text; filled here."""
 
     def lent(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Return messages for a model, which may change what it gets."""
@@ -677,7 +679,8 @@ class _Call:
             return await self.streamed(config)
         if is_cached(self.option.model):
             messages = as_key(messages)
-        way, messages = shorter_way(bound, messages, config), ctx.caches.lent(messages)
+        way = shorter_way(bound, messages, config, ctx.caches.texts)
+        messages = ctx.caches.lent(messages)
         if way is not None:
             quick: AIMessage = await ctx.bridge.long(
                 lambda: generate(way, messages), lambda: agenerate(way, messages)
@@ -689,12 +692,12 @@ class _Call:
         return ensure_whole(reply)
 
     async def streamed(self, config: Any) -> AIMessage:
-        heard, listener = Pieces(), self.ctx.listener
+        heard, listener, texts = Pieces(), self.ctx.listener, self.ctx.caches.texts
         take = _hearing(heard, self.ctx.run.stop, taker(listener, self.option.name))
         bound, messages = self.bound, self.ctx.caches.lent(self.messages)
 
         def read() -> None:
-            way = shorter_stream(bound, self.messages, config, is_async=False)
+            way = shorter_stream(bound, self.messages, config, texts, is_async=False)
             stream: Any = bound.stream(messages, config) if way is None else pieces(way, messages)
             for piece in stream:
                 moment = take(piece if way is None else message_of(piece))
@@ -702,7 +705,7 @@ class _Call:
                     run_to_end(listener.at(moment))
 
         async def aread() -> None:
-            way = shorter_stream(bound, self.messages, config, is_async=True)
+            way = shorter_stream(bound, self.messages, config, texts, is_async=True)
             if way is None:
                 stream: Any = bound.astream(messages, config)
             else:

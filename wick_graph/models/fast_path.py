@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
-from operator import attrgetter
 from typing import Any, Final
 
 from langchain_core.globals import get_debug, get_llm_cache
@@ -23,7 +22,7 @@ from langchain_core.runnables.base import RunnableBinding
 from langchain_core.tracers.context import _configure_hooks
 
 from wick_graph import langgraph_config
-from wick_graph.messages.base import MARK_KEY, TIMESTAMP_KEY, changed_copy
+from wick_graph.messages.base import MARK_KEY, TIMESTAMP_KEY, PrefixTexts, changed_copy
 
 _METHODS: Final = (
     *("invoke", "ainvoke", "generate", "agenerate", "generate_prompt", "agenerate_prompt"),
@@ -36,21 +35,20 @@ _STREAMING: Final = ("stream", "astream")
 _FOR_TRACERS: Final = ("ls_structured_output_format", "structured_output_format")
 """Arguments that `stream` removes before it calls the model."""
 
-_CONTENT: Final = attrgetter("content")
-
-_TEXT: Final = frozenset({str})
-
 Way = tuple[BaseChatModel, dict[str, Any]]
 
 
 def shorter_way(
-    bound: Runnable[Any, Any], messages: list[BaseMessage], config: dict[str, Any]
+    bound: Runnable[Any, Any],
+    messages: list[BaseMessage],
+    config: dict[str, Any],
+    texts: PrefixTexts,
 ) -> Way | None:
     """Return the model and its arguments if the short way gives the same result, else None."""
     model, arguments = _unbound(bound)
     if model is None or not _is_plain(model) or _has_listeners(model, config):
         return None
-    if not _TEXT.issuperset(map(type, map(_CONTENT, messages))):
+    if not texts.hold(messages):
         return None  # only the long way converts content blocks into the provider's form
     return model, arguments
 
@@ -75,11 +73,12 @@ def shorter_stream(
     bound: Runnable[Any, Any],
     messages: list[BaseMessage],
     config: dict[str, Any],
+    texts: PrefixTexts,
     *,
     is_async: bool,
 ) -> Way | None:
     """Return the model and its arguments if it can stream the short way, else None."""
-    way = shorter_way(bound, messages, config)
+    way = shorter_way(bound, messages, config, texts)
     if way is None or not _is_plain(way[0], _STREAMING) or way[0].output_version == "v1":
         return None
     model, arguments = way

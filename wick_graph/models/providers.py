@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,7 +19,7 @@ from pydantic import ValidationError
 
 from wick_graph.constants import LOOP_MAX_TOKENS
 from wick_graph.errors import ModelError, missing_extra
-from wick_graph.messages.base import changed_copy
+from wick_graph.messages.base import PrefixTexts, changed_copy
 from wick_graph.messages.content import PICTURES, content_text, picture_of
 from wick_graph.models.spec import ModelSpec, unknown_provider
 
@@ -342,10 +341,6 @@ _STILL: Final = _ANY - {"image/gif"}
 
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
 
-_CONTENT: Final = attrgetter("content")
-
-_TEXT: Final = frozenset({str})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageForms:
@@ -431,12 +426,13 @@ class Fitting:
 
     model: BaseChatModel
     provider: MessageForms
+    _texts: PrefixTexts = field(default_factory=PrefixTexts)
     _known: dict[int, tuple[BaseMessage, BaseMessage]] = field(default_factory=dict)
 
     def fit(self, messages: list[BaseMessage]) -> list[BaseMessage]:
         """Return the chain as the provider takes it; the same list if it already is."""
         closes = self.provider.thinks(self.model)
-        if not closes and _TEXT.issuperset(map(type, map(_CONTENT, messages))):
+        if not closes and self._texts.hold(messages):
             return messages
         fitted = list(map(self._fitted, messages))
         if not self.provider.in_results:

@@ -26,7 +26,7 @@ from wick_graph.core.usage import Usage
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.onion import Hooks
 from wick_graph.hooks.protocol import HookContext
-from wick_graph.messages.base import Lent
+from wick_graph.messages.base import Lent, PrefixTexts
 from wick_graph.messages.lowering import Lowering, Portable
 from wick_graph.messages.provider_dicts import Processors
 from wick_graph.messages.tokens import PrefixEstimate, sent_tokens
@@ -175,6 +175,8 @@ class Caches:
     """The portable part."""
     fittings: dict[int, Any] = field(default_factory=dict)
     """The messages fitted to each model's provider."""
+    texts: PrefixTexts = field(default_factory=PrefixTexts)
+    """The part of what models get that is plain text."""
     sizes: PrefixEstimate = field(default_factory=lambda: PrefixEstimate(sent_tokens))
     """The counted part."""
     sound: list[BaseMessage] = field(default_factory=list)

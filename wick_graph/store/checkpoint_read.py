@@ -36,6 +36,7 @@ from wick_graph.store.row_format import (
     bytes_text,
     pack_id,
     unpack_id,
+    unpack_path,
 )
 from wick_graph.store.schema import LANE_BITS, checkpoints
 from wick_graph.store.statements import compiled
@@ -185,7 +186,7 @@ class Reader:
             for index, channel, form in WritesBody.load(body).entries():
                 text = self._text(channel)
                 if channels is None or text in channels:
-                    found.append((writes_sort_key(bytes_text(path), name, index), text, form))
+                    found.append((writes_sort_key(unpack_path(path), name, index), text, form))
         found.sort(key=lambda entry: entry[0])
         return [(key[1], channel, self.value(form)) for key, channel, form in found]
 

@@ -32,7 +32,7 @@ from wick_graph.store.row_format import (
     is_source,
     is_step,
     pack_id,
-    text_bytes,
+    pack_path,
 )
 from wick_graph.store.schema import checkpoints
 from wick_graph.store.sharing import NOTHING, ItemWriter
@@ -171,7 +171,7 @@ class StepTransaction:
             made.put(index, lane.id, form)
             written.setdefault(lane.id, []).append(value)
         self._writer.flush()
-        row = (*keys, text_bytes(path))
+        row = (*keys, pack_path(path))
         sealed = self._cache.seals.seal(made.dump(), *row)
         new = self._db.execute(statements.NEW_WRITES, (*row, sealed))
         if new.rowcount:
@@ -217,7 +217,7 @@ class StepTransaction:
         seals = self._cache.seals
         body = WritesBody.load(seals.unseal(sealed, what, *keys, old))
         if body.merge(later):
-            row = (*keys, old or text_bytes(path))
+            row = (*keys, old or pack_path(path))
             made = seals.seal(body.dump(), *row)
             self._db.execute(statements.PUT_WRITES, (*row, made))
             step = self._cache.seq(self._db, self._ns, keys[2])

@@ -143,7 +143,9 @@ def fold(data: bytes, level: int) -> bytes | None:
     """Compress a content; None if it is too long, or would not get shorter."""
     if len(data) > MAX_UNFOLDED:
         return None
-    small = zlib.compress(data, level)
+    memory = 5 if len(data) < 4_096 else zlib.DEF_MEM_LEVEL  # zlib clears it: half of the work
+    folding = zlib.compressobj(level, memLevel=memory)
+    small = folding.compress(data) + folding.flush()
     return small if len(small) < len(data) else None
 
 

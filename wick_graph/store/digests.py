@@ -453,6 +453,10 @@ def to_schema_7(db: Database) -> None:
             db.execute(index)
 
 
+def to_schema_8(db: Database) -> None:
+    """Change no row: the number keeps out releases that cannot read the shorter new ones."""
+
+
 QUEUE_INDEXES: Final = (
     "CREATE INDEX streams_open ON streams (thread, rid) WHERE ended IS NULL",
     "CREATE INDEX streams_queue ON streams (tenant, placed, rid) "
@@ -512,6 +516,7 @@ Migration = Callable[[Database], None]
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     *(to_schema_2, to_schema_3, to_schema_4, to_schema_5, to_schema_6, to_schema_7),
+    to_schema_8,
 )
 """The step at index 0 leads from schema 1 to schema 2, and so on; never change a released step."""
 

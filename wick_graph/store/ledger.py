@@ -8,14 +8,15 @@ only if its tool says that this is safe.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from wick_graph.errors import StorageError
 from wick_graph.store import statements
-from wick_graph.store.codec import HASH_BYTES, Codec
+from wick_graph.store.codec import HASH_BYTES, Codec, fold, unfold
 from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CALL_ROW, CALLS, changing, hash_of, row_hash
@@ -206,7 +207,7 @@ class Ledger:
         self._written[key] = made
 
     def _file(self, key: str, name: str, args: Mapping[str, Any], state: str, fields: Any) -> None:
-        payload, thread = self._codec.pack(fields), self._lease.thread
+        payload, thread = _folded(self._codec.pack(fields)), self._lease.thread
         with self._core.writing(self._lease.thread_id) as db:
             check(db, self._lease)
             hashed, seals = self._asked.pop(key, None) or self._hash(name, args), self._seals
@@ -234,7 +235,7 @@ class Ledger:
         what = f"a recorded tool result of thread {self._lease.thread_id}"
         seals = self._seals
         place = place_of(seals, self._lease.thread, text_bytes(key), row[0])
-        return Finished(self._codec.unpack(seals.unseal(row[3], what, *place)))
+        return Finished(self._codec.unpack(_unfolded(seals.unseal(row[3], what, *place), what)))
 
     def _state(self, db: Database, key: str, state: str, tries: int) -> None:
         lease, packed = self._lease, text_bytes(key)
@@ -318,6 +319,33 @@ def _identified(seals: Seals, name: str, args: Mapping[str, Any]) -> bytes:
     """Identify a call by its name and arguments."""
     text = json.dumps([name, args], sort_keys=True, ensure_ascii=True, default=str)
     return seals.mark(blake2b(text.encode(), digest_size=HASH_BYTES).digest())
+
+
+_FOLDED: Final = b"\xc1"
+"""The mark of a compressed result; no encoded value begins with it."""
+
+_COMPRESSED: Final = 256
+"""Size in bytes from which a result is compressed."""
+
+
+def _folded(payload: bytes) -> bytes:
+    """Compress a result: its message has the same text, and it is read after a crash only."""
+    small = fold(payload, 1) if len(payload) > _COMPRESSED else None
+    return payload if small is None else _FOLDED + small
+
+
+def _unfolded(payload: bytes, what: str) -> bytes:
+    """Undo `_folded`.
+
+    Raises:
+        StorageError: It is damaged.
+    """
+    if payload[:1] != _FOLDED:
+        return payload
+    try:
+        return unfold(payload[1:])
+    except zlib.error as error:
+        raise StorageError(f"{what} is damaged ({error}); restore a backup") from error
 
 
 def place_of(seals: Seals, thread: int, key: bytes, args: bytes) -> tuple[Context, ...]:

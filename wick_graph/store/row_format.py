@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain, count
 from typing import Any, Final
 
 import ormsgpack
@@ -31,6 +32,10 @@ _SOURCES: Final = frozenset({"input", "loop", "update", "fork"})
 _UUID: Final = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_STAMP: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}(?::[0-9]{2}){2}\.[0-9]{6}\+00:00")
+
+_NO_OFFSET: Final = timedelta(0)
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -71,6 +76,31 @@ def unpack_id(data: bytes) -> str:
         text = data.hex()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
     return bytes_text(data.strip(b"\xff"))
+
+
+_PATHS: Final = (
+    (b"~__pregel_pull, ", b"\xff"),
+    (b"~__pregel_push, ", b"\xfe"),
+    (b"0" * 9, b"\xfd"),
+)
+"""What LangGraph's paths of tasks repeat, and the bytes for it, which occur in no UTF-8 text."""
+
+
+@lru_cache(maxsize=1024)
+def pack_path(text: str) -> bytes:
+    """Encode the path of a task; schema 7 had no short forms."""
+    data = text_bytes(text)
+    for long, short in _PATHS:
+        data = data.replace(long, short)
+    return data
+
+
+@lru_cache(maxsize=1024)
+def unpack_path(data: bytes) -> str:
+    """Undo `pack_path`."""
+    for long, short in _PATHS:
+        data = data.replace(short, long)
+    return bytes_text(data)
 
 
 def is_source(value: object) -> bool:
@@ -128,11 +158,45 @@ def _check(payload: bytes, context: tuple[Context, ...]) -> bytes:
     return blake2b(ormsgpack.packb(context) + payload, digest_size=CHECK_BYTES).digest()
 
 
+_SINCE_8: Final = 9
+"""How many parts a body has, since schema 8, behind its version and its time."""
+
+_VERSIONS: Final = frozenset({int, str})
+"""Types that share no equal values, so a table can hold both; other versions are stored as such."""
+
+
+_BELOW: Final = 100
+"""How far below the first number others may be: a thread's numbers are given out together."""
+
+
+@lru_cache(maxsize=512)
+def _counted_from(numbers: tuple[int, ...]) -> tuple[int, bytes | list[int]]:
+    """Return a number, and how far others are above it: a byte for each, if that is enough."""
+    low = numbers[0] - _BELOW if numbers else 0
+    return low, _small([number - low for number in numbers])
+
+
+@lru_cache(maxsize=512)
+def _counted_on(low: int, above: bytes) -> list[int]:
+    """Undo `_counted_from`; the list is for all who ask, so take parts of it only."""
+    return [number + low for number in above]
+
+
+def _small(numbers: list[int]) -> bytes | list[int]:
+    """Return numbers as one byte each, if each is small enough."""
+    try:
+        return bytes(numbers)
+    except ValueError:
+        return numbers
+
+
 @dataclass(slots=True)
 class CheckpointBody:
     """A checkpoint without its values: versions, the nodes that saw them, and the values' forms.
 
-    Channels and nodes are numbers of the thread's name table.
+    Channels and nodes are numbers of the thread's name table. A row has the numbers of all parts
+    in one list, counted from about the first, and each version once; rows before schema 8 have the
+    parts as they are here.
     """
 
     v: int
@@ -151,15 +215,44 @@ class CheckpointBody:
 
     def dump(self) -> bytes:
         """Encode the body."""
-        stamp = _pack_time(self.ts)
-        parts = (self.v, stamp, self.versions, self.seen, self.values, self.updated, self.extra)
-        return ormsgpack.packb(parts if self.seq is None else (*parts, self.seq))
+        stamp, versions, seen = _pack_time(self.ts), self.versions, self.seen
+        pairs = [*versions, *chain.from_iterable(seen[1::2])]
+        marks = pairs[1::2]
+        if self.seq is None or not _VERSIONS.issuperset(map(type, marks)):
+            plain = (self.v, stamp, versions, seen, self.values, self.updated, self.extra)
+            return ormsgpack.packb(plain if self.seq is None else (*plain, self.seq))
+        table = dict(zip(dict.fromkeys(marks), count(), strict=False))
+        numbers = (*pairs[::2], *seen[::2], *self.values[::2], *(self.updated or ()))
+        parts = (
+            *(self.v, stamp, *_counted_from(numbers)),
+            *([*table], _small(list(map(table.__getitem__, marks)))),
+            *(_small([len(versions), *map(len, seen[1::2])]), self.values[1::2]),
+            *(None if self.updated is None else len(self.updated), self.extra, self.seq),
+        )
+        return ormsgpack.packb(parts)
 
     @classmethod
     def load(cls, data: bytes) -> CheckpointBody:
         """Decode a body after its check value was verified."""
         v, stamp, *rest = ormsgpack.unpackb(data)
-        return cls(v, _unpack_time(stamp), *rest)
+        if len(rest) < _SINCE_8:
+            return cls(v, _unpack_time(stamp), *rest)
+        low, numbers, table, marks, sizes, forms, updated, extra, seq = rest
+        if type(numbers) is bytes:
+            numbers = _counted_on(low, numbers)
+        else:
+            numbers = [number + low for number in numbers]
+        at, end = len(marks), sizes[0]
+        pairs: list[Any] = [None] * (2 * at)
+        pairs[::2], pairs[1::2] = numbers[:at], map(table.__getitem__, marks)
+        versions, seen = pairs[:end], list[Any]()
+        for size in sizes[1:]:
+            seen += (numbers[at], pairs[end : end + size])
+            at, end = at + 1, end + size
+        values: list[Any] = [None] * (2 * len(forms))
+        values[::2], values[1::2] = numbers[at : at + len(forms)], forms
+        changed = None if updated is None else numbers[at + len(forms) :]
+        return cls(v, _unpack_time(stamp), versions, seen, values, changed, extra, seq)
 
     def forms(self) -> Iterable[tuple[int, Form]]:
         """Yield each channel with the form of its value."""
@@ -213,7 +306,8 @@ def _pack_time(text: str) -> int | str:
         moment = datetime.fromisoformat(text)
     except (ValueError, TypeError):
         return text
-    if moment.tzinfo is None or moment.isoformat() != text or not text.endswith("+00:00"):
+    usual = moment.microsecond and _STAMP.fullmatch(text)  # a fifth of the cost of `isoformat`
+    if not usual and (moment.utcoffset() != _NO_OFFSET or moment.isoformat() != text):
         return text
     return (moment - _EPOCH) // _MICROSECOND
 

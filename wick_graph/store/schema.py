@@ -28,9 +28,9 @@ from sqlalchemy import (
     literal_column,
 )
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 
-OLDEST_BESIDE: Final = 6
+OLDEST_BESIDE: Final = 8
 """The oldest schema with programs that may work in PostgreSQL with this one. A schema that only
 adds keeps it; what a schema no longer uses, the next one drops, and then raises it."""
 
@@ -167,7 +167,7 @@ calls: Final = Table(
     Column("body", LargeBinary),
     UniqueConstraint("thread", "key"),
 )
-"""The ledger of tool calls; `args` is a hash."""
+"""The ledger of tool calls; `args` is a hash. Long results are compressed (`store.ledger`)."""
 
 leases: Final = Table(
     "leases",
