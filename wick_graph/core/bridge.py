@@ -386,7 +386,7 @@ def _held_interrupt() -> Iterator[None]:
 
     def later(number: int, frame: FrameType | None) -> None:
         came.append((number, frame))
-        if len(came) > 1:  # whoever asks twice does not want to wait
+        if len(came) > 1:  # who asks twice does not want to wait
             handler(number, frame)
 
     signal.signal(signal.SIGINT, later)
