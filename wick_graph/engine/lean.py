@@ -489,35 +489,29 @@ _SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
 
 
 class AsyncExecutor(_executor.AsyncBackgroundExecutor):
-    """LangGraph's executor, which defers at once what may be deferred."""
+    """LangGraph's executor, which calls the saver in a callback of the loop."""
 
     def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
-        """Submit a call; a save that is deferred takes no turn of the loop."""
+        """Submit a call; a save begins when a task would."""
         found = _deferring(fn, args)
         if found is None or asyncio._get_running_loop() is not self.loop:
             return super().submit(fn, *args, **options)
-        direct, defer = found
         future = self.loop.create_future()
-        try:
-            now = defer()
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            if now is None:
-                future.set_result(None)
-                return future
-            # it begins when a task would: it commits what is deferred until then
-            self.loop.call_soon(_save, future, direct, now)
         self.tasks[future] = (False, True)
         future.add_done_callback(self.done)
+        self.loop.call_soon(_save, future, *found)
         return future
 
 
-def _save(future: asyncio.Future[None], direct: Direct, now: Now) -> None:
+def _save(future: asyncio.Future[None], direct: Direct, defer: Callable[[], Now | None]) -> None:
     if future.done():  # cancelled before it began, as LangGraph's task would be
         return
     try:
-        direct.save(now, future)
+        now = defer()
+        if now is None:
+            future.set_result(None)
+        else:
+            direct.save(now, future)
     except Exception as error:
         future.set_exception(error)
 
