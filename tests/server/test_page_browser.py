@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.server.browsing import (
     HOSTILE,
@@ -170,6 +170,24 @@ def test_a_run_is_held_by_the_graph_and_each_stop_is_said_once(
     others = grid.get_by_role("row").filter(has_text="node tools")
     expect(others).to_have_count(0, timeout=WAIT)
     check(page)
+
+
+def test_a_late_answer_leads_nobody_back(served: Served, token: str, watched: Watched) -> None:
+    thread = asked(served, token, "default", "Left early.")
+    page = watched.opened(token)
+    page.goto(f"{served.url}/ui/#/threads/{thread}/5")
+    expect(page.get_by_role("grid", name="Moments")).to_be_visible(timeout=WAIT)
+    held: list[Route] = []
+    page.route("**/move?*", lambda route: held.append(route))
+    page.keyboard.press("s")
+    while not held:
+        page.wait_for_timeout(50)  # which lets the route be handled
+    page.get_by_role("link", name="Agents").click()
+    expect(page.get_by_role("heading", name="Agents")).to_be_visible(timeout=WAIT)
+    with page.expect_response("**/move?*"):
+        held[0].continue_()
+    page.wait_for_timeout(300)
+    assert page.url.endswith("#/agents")
 
 
 def test_by_keyboard_to_the_request_and_into_a_fork(

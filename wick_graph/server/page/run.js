@@ -304,8 +304,10 @@ export function Run({ thread: id, seq }) {
   const [help, setHelp] = useState(false);
   const last = moments.last.value;
   const here = Math.min(Math.max(seq, moments.before + 1), Math.max(last, 1));
+  const shown = useRef(""); // the thread whose run is here: a late answer leads nobody back to it
+  shown.current = id;
   const show = (/** @type {string} */ where, /** @type {number} */ at) => {
-    goTo(`#/threads/${encodeURIComponent(where)}`, at);
+    if (shown.current === id) goTo(`#/threads/${encodeURIComponent(where)}`, at);
   };
   const go = (/** @type {number} */ to) => show(id, Math.min(Math.max(to, moments.before + 1), moments.last.peek() || 1));
   const cursor = useRef(here);
@@ -351,6 +353,7 @@ export function Run({ thread: id, seq }) {
       .catch((failed) => stop.signal.aborted || setError(failed.message));
     return () => {
       stop.abort();
+      if (shown.current === id) shown.current = "";
       setTimeout(() => session.peek() && !location.hash.startsWith(`#/threads/${encodeURIComponent(session.peek()?.thread_id ?? "")}`) && close());
     };
   }, [thread]);
