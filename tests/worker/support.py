@@ -151,7 +151,11 @@ class Fleet:
 
     def wait(self, runs: int, seconds: float = 240) -> None:
         """Wait until all runs have ended."""
-        until(lambda: self.is_over(runs), f"unfinished: {self.status()}", seconds)
+        try:
+            until(lambda: self.is_over(runs), "unfinished", seconds)
+        except AssertionError:
+            left = self.sql("SELECT * FROM streams WHERE ended IS NULL")
+            raise AssertionError(f"{self.status()}, of {runs}: {left}") from None
 
     def lines(self, name: str = "lines") -> list[str]:
         """Return what the tools wrote."""
