@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, ToolMessage
 
+from tests.messages.counted import Counted
 from wick_graph.messages.base import Lent, PrefixTexts, changed, exchanged, private
 from wick_graph.messages.lowering import Lowering, Portable
 from wick_graph.types import MessageList
@@ -138,14 +139,6 @@ def test_texts_are_told_from_blocks_whatever_changes() -> None:
 
 
 def test_texts_that_are_known_are_not_read_again() -> None:
-    class Counted(HumanMessage):
-        reads: int = 0
-
-        def __getattribute__(self, name: str) -> Any:
-            if name == "content":
-                object.__setattr__(self, "reads", object.__getattribute__(self, "reads") + 1)
-            return super().__getattribute__(name)
-
     old, texts = Counted(content="some text"), PrefixTexts()
     assert texts.hold([old])
     reads = old.reads

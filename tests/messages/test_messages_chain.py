@@ -7,8 +7,9 @@ import pickle
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage
 
+from tests.messages.counted import Counted
 from wick_graph.messages import (
     Messages,
     PrefixEstimate,
@@ -283,14 +284,6 @@ class TestEstimate:
         assert [cached.tokens(step) for step in steps] == [estimate_tokens(step) for step in steps]
 
     def test_the_cached_form_looks_only_at_what_is_new(self) -> None:
-        class Counted(HumanMessage):
-            reads: int = 0
-
-            def __getattribute__(self, name: str) -> Any:
-                if name == "content":
-                    object.__setattr__(self, "reads", object.__getattribute__(self, "reads") + 1)
-                return super().__getattribute__(name)
-
         old = Counted(content="some text")
         cached = PrefixEstimate()
         assert cached.tokens([old]) == 2

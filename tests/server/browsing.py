@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Any
 
 import pytest
@@ -173,6 +173,12 @@ def asked(served: Served, token: str, agent: str, text: str) -> str:
         done = http.post(f"/agents/{agent}/invoke", json=body)
         assert done.status_code == 200, done.text
         return str(done.json()["thread_id"])
+
+
+def come(page: Page, held: Sized) -> None:
+    """Wait until a route of the page holds something; the browser goes on meanwhile."""
+    while not held:
+        page.wait_for_timeout(50)
 
 
 def to(page: Page, place: str) -> None:

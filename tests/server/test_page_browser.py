@@ -20,6 +20,7 @@ from tests.server.browsing import (
     Watched,
     asked,
     chromium,
+    come,
     tab_to,
     watched,
 )
@@ -180,8 +181,7 @@ def test_a_late_answer_leads_nobody_back(served: Served, token: str, watched: Wa
     held: list[Route] = []
     page.route("**/move?*", lambda route: held.append(route))
     page.keyboard.press("s")
-    while not held:
-        page.wait_for_timeout(50)  # which lets the route be handled
+    come(page, held)
     page.get_by_role("link", name="Agents").click()
     expect(page.get_by_role("heading", name="Agents")).to_be_visible(timeout=WAIT)
     with page.expect_response("**/move?*"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
-from tests.server.browsing import WAIT, Watched, asked, chromium, tab_to, to, watched
+from tests.server.browsing import WAIT, Watched, asked, chromium, come, tab_to, to, watched
 from tests.server.support import ENDLESS, Served, serving
 from tests.support.waiting import until
 
@@ -387,10 +387,6 @@ def test_no_list_that_crosses_a_deletion_brings_a_thread_back(
     def name(text: str) -> Locator:
         return page.get_by_role("link", name=text, exact=True)
 
-    def come(held: Sized) -> None:
-        while not held:
-            page.wait_for_timeout(50)  # which lets its routes be handled
-
     def deleted(text: str) -> None:
         page.get_by_role("button", name=f"Delete {text}").click(timeout=WAIT)
         page.get_by_role("button", name="Delete", exact=True).click()
@@ -398,7 +394,7 @@ def test_no_list_that_crosses_a_deletion_brings_a_thread_back(
     lists: list[tuple[Route, APIResponse]] = []
     page.route("**/threads?limit=*", lambda route: lists.append((route, route.fetch())), times=1)
     asked(served, token, "talker", "It stays.")
-    come(lists)
+    come(page, lists)
     deleted("Gone first.")
     expect(name("Gone first.")).to_have_count(0, timeout=WAIT)
     route, answer = lists[0]
@@ -410,7 +406,7 @@ def test_no_list_that_crosses_a_deletion_brings_a_thread_back(
     deletions: list[Route] = []
     page.route(re.compile("/threads/[^/]+$"), lambda route: deletions.append(route))
     deleted("Gone next.")
-    come(deletions)
+    come(page, deletions)
     asked(served, token, "talker", "It stays too.")
     expect(name("It stays too.")).to_be_visible(timeout=WAIT)
     expect(name("Gone next.")).to_be_visible()

@@ -151,11 +151,12 @@ class Fleet:
 
     def wait(self, runs: int, seconds: float = 240) -> None:
         """Wait until all runs have ended."""
-        try:
-            until(lambda: self.is_over(runs), "unfinished", seconds)
-        except AssertionError:
-            left = self.sql("SELECT * FROM streams WHERE ended IS NULL")
-            raise AssertionError(f"{self.status()}, of {runs}: {left}") from None
+        until(lambda: self.is_over(runs), lambda: self.left(runs), seconds)
+
+    def left(self, runs: int) -> str:
+        """Say which runs have not ended."""
+        rows = self.sql("SELECT * FROM streams WHERE ended IS NULL")
+        return f"{self.status()}, of {runs}: {rows}"
 
     def lines(self, name: str = "lines") -> list[str]:
         """Return what the tools wrote."""

@@ -32,6 +32,18 @@ export class Refused extends Error {
   }
 }
 
+let writes = 0; // that the server has taken from this page
+
+/** Ask for what this page changes, and again if it wrote meanwhile: the first answer may be of the time before.
+ * @template T @param {() => Promise<T>} get @returns {Promise<T>} */
+export async function current(get) {
+  for (;;) {
+    const before = writes;
+    const found = await get();
+    if (before === writes) return found;
+  }
+}
+
 export const secret = () => sessionStorage.getItem(KEY) ?? "";
 
 /** @param {string} path @param {RequestInit & {token?: string, key?: string}} [options] */
@@ -43,6 +55,7 @@ async function sent(path, options = {}) {
   if (token) headers.Authorization = `Bearer ${token}`;
   if (rest.method) headers["Content-Type"] = "application/json";
   const got = await fetch(`${BASE}${path}`, { ...rest, headers, cache: "no-store" });
+  if (got.ok && rest.method) writes += 1;
   if (got.ok) return got;
   const said = await got.json().catch(() => ({}));
   if (got.status === 401 && !token) who.value = null;

@@ -1,6 +1,6 @@
 // All that waits for a person, over all threads: a form for each call, and one answer for each thread.
 import { html, signal, useEffect, useRef } from "./vendor/preact.js";
-import { ask, begin, who } from "./api.js";
+import { ask, begin, current, who } from "./api.js";
 import { listen } from "./stream.js";
 import { counted, Value } from "./values.js";
 
@@ -33,20 +33,20 @@ function write(question, draft) {
   sessionStorage.setItem(KEY, JSON.stringify(drafts.value));
 }
 
-let decided = 0; // a list that was asked for before a decision may still name what it answers
+async function waiting() {
+  const threads = await ask("/threads", { status: "waiting", limit: 100 });
+  return Promise.all(
+    threads.map(async (/** @type {any} */ thread) => ({
+      thread,
+      questions: await ask(`/threads/${encodeURIComponent(thread.thread_id)}/approvals`).catch(() => []),
+    })),
+  );
+}
 
-/** Look at what waits now. @returns {Promise<void>} */
+/** Look at what waits now. */
 export async function look() {
-  const before = decided;
   try {
-    const threads = await ask("/threads", { status: "waiting", limit: 100 });
-    const found = await Promise.all(
-      threads.map(async (/** @type {any} */ thread) => ({
-        thread,
-        questions: await ask(`/threads/${encodeURIComponent(thread.thread_id)}/approvals`).catch(() => []),
-      })),
-    );
-    if (before !== decided) return look();
+    const found = await current(waiting);
     const asked = found.flatMap(({ thread, questions }) => questions.map((/** @type {Question} */ one) => `${thread.thread_id} ${agentsOf(one).at(-1)} ${one.value?.tool}`));
     groups.value = found.filter(({ thread, questions }) => {
       const tool = questions[0]?.value?.tool; // a child's question is its parent's too
@@ -217,7 +217,6 @@ async function sendAll({ thread, questions }) {
   try {
     const answer = Object.fromEntries(made.map((question) => [question.interrupt_id, answerOf(question)]));
     await begin(thread.agent ? `/agents/${encodeURIComponent(thread.agent)}/resume` : "/agents/resume", { thread_id: id, answer, stream: true });
-    decided += 1;
     const answered = made.map(keyOf);
     made.forEach((question) => write(question, null));
     groups.value = (groups.peek() ?? []).map((one) => ({ ...one, questions: one.questions.filter((question) => !answered.includes(keyOf(question))) })).filter((one) => one.questions.length);

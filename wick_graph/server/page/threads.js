@@ -1,7 +1,7 @@
 // The view of signing in, and the list of threads with those below them.
 import { html, signal, useEffect, useState } from "./vendor/preact.js";
 import { agents, Beginnings, loadAgents } from "./agents.js";
-import { ask, send, signIn, who } from "./api.js";
+import { ask, current, send, signIn, who } from "./api.js";
 import { listen } from "./stream.js";
 import { counted } from "./values.js";
 
@@ -33,16 +33,13 @@ const threads = signal(/** @type {any[] | null} */ (null));
 const failed = signal("");
 const isWhole = signal(true);
 const PAGE = 50;
-let drops = 0; // a list that was asked for before a thread was deleted may still name it
 
-/** @param {any[]} known those that are shown already; the next older ones are added @param {number} limit */
-async function load(known = [], limit = Math.min(500, Math.max(PAGE, threads.peek()?.length ?? 0))) {
-  const last = known.at(-1);
-  const before = drops;
+/** @param {boolean} isMore whether the next older ones are added to those that are shown @param {number} limit */
+async function load(isMore = false, limit = Math.min(500, Math.max(PAGE, threads.peek()?.length ?? 0))) {
+  const kept = () => (isMore && threads.peek()) || [];
   try {
-    const found = await ask("/threads", { limit, ...(last && { before: last.last_access }) });
-    if (before !== drops) return load();
-    threads.value = [...known, ...found];
+    const found = await current(() => ask("/threads", { limit, ...(kept().length > 0 && { before: kept().at(-1).last_access }) }));
+    threads.value = [...kept(), ...found];
     isWhole.value = found.length < limit;
     failed.value = "";
   } catch (error) {
@@ -57,7 +54,6 @@ const MARKS = /** @type {Record<string, string>} */ ({
 /** Delete a thread for good. @param {string} id */
 async function drop(id) {
   await send("DELETE", `/threads/${encodeURIComponent(id)}`);
-  drops += 1;
   threads.value = (threads.peek() ?? []).filter((known) => known.thread_id !== id);
 }
 
@@ -66,7 +62,7 @@ const when = (text) => (text ? new Date(text).toLocaleString() : "never");
 
 /** Fetch older threads until all are here, so that a search finds them. @param {string} text */
 async function searched(text) {
-  for (let round = 0; text && round < 20 && !isWhole.peek() && !failed.peek(); round++) await load(threads.peek() ?? [], 500);
+  for (let round = 0; text && round < 20 && !isWhole.peek() && !failed.peek(); round++) await load(true, 500);
 }
 
 /** @param {{one: any, all: any[], depth: number}} props */
@@ -131,6 +127,6 @@ export function Threads() {
       <span role="status" class="faint">${words.length > 0 && counted(shown.length, "thread")}</span>
     </form>`}
     <ul>${shown.map((one) => html`<${Thread} key=${one.thread_id} one=${one} all=${words.length ? [] : found} depth=${0} />`)}</ul>
-    ${!isWhole.value && html`<button onClick=${() => load(found)}>Show older threads</button>`}
+    ${!isWhole.value && html`<button onClick=${() => load(true)}>Show older threads</button>`}
   </main>`;
 }
