@@ -154,9 +154,15 @@ class Fleet:
         until(lambda: self.is_over(runs), lambda: self.left(runs), seconds)
 
     def left(self, runs: int) -> str:
-        """Say which runs have not ended."""
-        rows = self.sql("SELECT * FROM streams WHERE ended IS NULL")
-        return f"{self.status()}, of {runs}: {rows}"
+        """Say which runs have not ended, what the queue and the leases hold, and who works."""
+        rows = self.sql(
+            "SELECT rid, thread, status, placed, first FROM streams WHERE ended IS NULL"
+        )
+        held = self.sql("SELECT thread, owner, until, tries, extract(epoch FROM now()) FROM leases")
+        jobs = self.sql("SELECT id, status, worker_id, queueing_lock FROM procrastinate_jobs")
+        alive = {one.pid: one.poll() for one in self.workers}
+        said = [path.read_text()[-500:] for path in self.path.glob("worker-*.log")]
+        return f"{self.status()} of {runs}; {rows=}\n{held=}\n{jobs=}\n{alive=}\n{said=}"
 
     def lines(self, name: str = "lines") -> list[str]:
         """Return what the tools wrote."""

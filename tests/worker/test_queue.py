@@ -109,6 +109,31 @@ def test_one_run_of_a_thread_is_in_the_queue_and_the_next_one_follows(desk: Desk
     assert verify(desk.saver("anna")).is_whole
 
 
+def test_a_worker_that_read_the_row_before_the_run_began_goes_on_behind_its_events(
+    desk: Desk,
+) -> None:
+    mine = desk.saver("anna").streams
+    waiting = desk.admit("anna", "t")
+    desk.queue.place_now("anna")
+    with SqlSaver.from_url(desk.url, tenant="anna") as other:
+        first = mine.claim(waiting)
+        assert first is not None
+        event = {"event": "on_chain_start", "data": {}}
+        mine.append(first, 2, [event, event])
+        mine.leave(first)  # as a worker that dies
+        again = other.streams.claim(waiting)
+        assert again is not None
+        assert (again.status, again.first, other.streams.last(again)) == (RUNNING, 1, 2)
+        mine.leave(first)  # it comes too late
+        now = mine.get("t", first.run_id)
+        assert now is not None
+        assert now.server == other.streams.server
+        assert mine.give_up(waiting, "over")
+        numbers = [number for number, _ in mine.read("t", 0)]
+        assert numbers == [1, 2, 3]
+    assert verify(desk.saver("anna")).is_whole
+
+
 def test_a_busy_thread_is_refused_unless_the_run_waits(desk: Desk) -> None:
     desk.admit("anna", "t")
     streams = desk.saver("anna").streams

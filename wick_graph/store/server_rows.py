@@ -303,10 +303,10 @@ class ServerRuns:
             ThreadNotFoundError: The thread was deleted.
         """
         with self._core.writing(row.thread_id) as db:
-            thread, now = self._state(db, row)
-            if now not in UNFINISHED or (waits and now != QUEUED):
+            thread, row = self._as_it_is(db, row)
+            if not row.goes_on or (waits and row.status != QUEUED):
                 return False
-            if now == QUEUED:
+            if row.status == QUEUED:
                 row = self._numbered(db, thread, row)
             if dead:
                 row = replace(row, dead=True)
@@ -465,9 +465,9 @@ class ServerRuns:
             ThreadNotFoundError: The thread was deleted.
         """
         with self._core.writing(row.thread_id) as db:
-            thread, now = self._state(db, row)
+            thread, row = self._as_it_is(db, row)
             run = pack_id(row.run_id)
-            if now == RUNNING:
+            if row.status == RUNNING:
                 with changing_run(db, thread, run):
                     db.execute(queued.MARK_RUN, (QUARANTINED, row.first, thread, run))
 
@@ -502,8 +502,8 @@ class ServerRuns:
             ThreadNotFoundError: The thread was deleted.
         """
         with self._core.writing(row.thread_id) as db:
-            thread, now = self._state(db, row)
-            if now not in UNFINISHED:
+            thread, row = self._as_it_is(db, row)
+            if not row.goes_on:
                 return None
             check_free(self._core, db, thread, row.thread_id)
             for status in (RUNNING, QUARANTINED):
@@ -511,7 +511,7 @@ class ServerRuns:
                 for other in map(self._row, found.fetchall()):
                     if not instead_of or other.server != instead_of:
                         self._refuse_anothers(db, thread, other)
-            if now == QUEUED:
+            if row.status == QUEUED:
                 run = pack_id(row.run_id)
                 if db.execute(queued.EARLIER_RUNS, (thread, thread, run)).fetchone()[0]:
                     raise ThreadBusyError(f"thread {row.thread_id} has runs that came earlier")
@@ -525,14 +525,14 @@ class ServerRuns:
             self._put_by(db, self._thread(db, row.thread_id), row, self.server)
 
     def leave(self, row: StreamRow) -> None:
-        """Release a run that has not ended, so that any server may claim it.
+        """Release a run that has not ended, so that any server may claim it; not another server's.
 
         Raises:
             ThreadNotFoundError: The thread was deleted.
         """
         with self._core.writing(row.thread_id) as db:
-            thread, now = self._state(db, row)
-            if now in UNFINISHED:
+            thread, row = self._as_it_is(db, row)
+            if row.goes_on and row.server == self.server:
                 self._put_by(db, thread, row, "")
 
     def append(
@@ -688,6 +688,17 @@ class ServerRuns:
         if found is None:
             raise ThreadNotFoundError(f"there is no thread {row.thread_id!r}")
         return found[0], found[1]
+
+    def _as_it_is(self, db: Any, row: StreamRow) -> tuple[int, StreamRow]:
+        """Return the number of a run's thread, and its row as the database has it now.
+
+        The caller may have read it before another process let the run begin.
+        """
+        thread = self._thread(db, row.thread_id)
+        found = self._one(db, streams.c.run == pack_id(row.run_id), self._is(row.thread_id))
+        if found is None:
+            raise ThreadNotFoundError(f"thread {row.thread_id!r} has no run {row.run_id}")
+        return thread, found
 
     def _numbered(self, db: Any, thread: int, row: StreamRow) -> StreamRow:
         """Let a queued run begin: its events follow those of the thread."""
