@@ -126,10 +126,11 @@ class EventLog:
     async def _write(self) -> None:
         new, self._new = self._new, []
         self._room.set()
-        pause = min(_LONGEST, EventLog._at_work / _PAGES_A_SECOND)
-        self._rest(asyncio.get_running_loop().time() + pause)
         if not new:
             return
+        if any(event["event"] == _TEXT for event in new):  # the first text of an answer never waits
+            pause = min(_LONGEST, EventLog._at_work / _PAGES_A_SECOND)
+            self._rest(asyncio.get_running_loop().time() + pause)
         first = self._next
         self._next += len(new)
         streams, last = self.saver.streams, self._next - 1

@@ -118,18 +118,28 @@ Sums = dict[int, list[int]]
 """Additions to the sums of each table, by row of `digests` or by thread."""
 
 
+def _added(layers: Iterable[Sums]) -> Sums:
+    found: Sums = {}
+    for layer in layers:
+        for key, sums in layer.items():
+            found[key] = [*map(add, found[key], sums)] if key in found else sums
+    return found
+
+
 class Account:
     """What the current transaction adds to the digests of threads; call `write` before its end.
 
     Rows that belong to no step are counted at any step of their thread.
     """
 
-    __slots__ = ("_rows", "_threads")
+    __slots__ = ("_marked", "_rows", "_threads")
 
     def __init__(self) -> None:
         self._rows: Sums = {}
         self._threads: Sums = {}
         """The additions that may be counted at any step."""
+        self._marked: list[tuple[Sums, Sums]] = []
+        """Those before each mark; they are added up once, at the end."""
 
     def add(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a written row; `step` is the number of the checkpoint that it belongs to."""
@@ -152,29 +162,32 @@ class Account:
 
     def write(self, db: Database) -> None:
         """Add all counts to the rows of `digests`."""
-        rows = self._rows
-        for thread, sums in self._threads.items():
-            near = (rid for rid in rows if rid >> LANE_BITS == thread)
-            rid = next(near, thread << LANE_BITS)
+        rows, others = self._rows, self._threads
+        if self._marked:
+            layers = [*self._marked, (rows, others)]
+            rows, others = (_added(sums) for sums in zip(*layers, strict=True))
+        steps = {rid >> LANE_BITS: rid for rid in rows}
+        for thread, sums in others.items():
+            rid = steps.get(thread, thread << LANE_BITS)
             rows[rid] = [*map(add, rows[rid], sums)] if rid in rows else sums
         self.forget()
         if rows:
             db.executemany(_ADD, [(rid, *map(MASK.__and__, rows[rid])) for rid in rows])
 
-    def mark(self) -> tuple[Sums, Sums]:
+    def mark(self) -> int:
         """Return a state that `restore` can go back to."""
-        return (
-            {rid: sums[:] for rid, sums in self._rows.items()},
-            {thread: sums[:] for thread, sums in self._threads.items()},
-        )
+        self._marked.append((self._rows, self._threads))
+        self._rows, self._threads = {}, {}
+        return len(self._marked)
 
-    def restore(self, mark: tuple[Sums, Sums]) -> None:
+    def restore(self, mark: int) -> None:
         """Forget what was counted since the mark, because none of it was stored."""
-        self._rows, self._threads = mark
+        self._rows, self._threads = {}, {}
+        del self._marked[mark:]
 
     def forget(self) -> None:
         """Forget all counts, because the transaction is over."""
-        self._rows, self._threads = {}, {}
+        self._rows, self._threads, self._marked = {}, {}, []
 
     def _sums(self, thread: int, step: int | None) -> list[int]:
         if step is None:

@@ -16,7 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -43,13 +43,15 @@ from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
 from wick_graph.store.leases import Lease, Leases, follows_its_writes, is_fresh, keeper_of
 from wick_graph.store.ledger import Ledger, RecordedCalls
-from wick_graph.store.mailbox import Mailbox
 from wick_graph.store.notices import Notices
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.schema import SCHEMA_VERSION
-from wick_graph.store.server_rows import ServerRuns, Tokens
 from wick_graph.store.sqlite import Sqlite, path_of
 from wick_graph.store.threads import Sweeper, Threads, sweep
+
+if TYPE_CHECKING:
+    from wick_graph.store.mailbox import Mailbox
+    from wick_graph.store.server_rows import ServerRuns, Tokens
 
 # --- From a store's URL to its database.
 
@@ -182,6 +184,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
     @property
     def streams(self) -> ServerRuns:
         """The runs that servers were asked for, and the events that their readers got."""
+        from wick_graph.store.server_rows import ServerRuns  # noqa: PLC0415  # for servers alone
+
         return ServerRuns(self._core)
 
     @property
@@ -192,11 +196,15 @@ class SqlSaver(BaseCheckpointSaver[int]):
     @property
     def tokens(self) -> Tokens:
         """The access tokens of this database's servers."""
+        from wick_graph.store.server_rows import Tokens  # noqa: PLC0415  # as above
+
         return Tokens(self._core)
 
     @cached_property
     def mailbox(self) -> Mailbox:
         """The inbox and the outbox of the tenant's gateway, and what it keeps beside them."""
+        from wick_graph.store.mailbox import Mailbox  # noqa: PLC0415  # for gateways alone
+
         return Mailbox(self._core)
 
     @property
