@@ -206,6 +206,7 @@ def serve(descriptor: int, load: Callable[[], None] = load) -> None:
             asked.close()
             _become(wanted, streams)
             return
+        ended.pop(pid, None)  # numbers come again
         for one in streams:
             os.close(one)
         asked.send(json.dumps([number, pid]).encode())
