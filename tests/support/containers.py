@@ -21,12 +21,14 @@ netns = "none"
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+exit_command_delay = 3600
 """
+"""Two processes of each command wait so long before they clear up, and would all do it at once."""
 NEEDED = ("podman", "runc", "busybox")
 KEEPER = """
 "$@" </dev/null & service=$!
 read -r _
-kill $service; wait $service; rm -rf "$0"
+kill $service; wait $service; pkill -KILL -f "[c]onmon .*$0"; rm -rf "$0"
 """
 """Keeps the engine for as long as its own input is open: until the tests end, or are killed."""
 INSTALL = "apt-get install podman runc fuse-overlayfs uidmap busybox-static"

@@ -105,6 +105,7 @@ def own_server() -> Iterator[Cluster]:
             url = server.get_uri()
             with psycopg.connect(url, autocommit=True) as db:
                 db.execute("ALTER SYSTEM SET fsync = off")  # no test cuts the server's power
+                db.execute("ALTER SYSTEM SET autovacuum = off")  # its transactions would be counted
                 db.execute("SELECT pg_reload_conf()")
             yield Cluster(server)
         finally:
