@@ -86,11 +86,12 @@ test-langgraph: $(BIN)/.langgraph  ## LangGraph's and LangChain's own tests on o
 test-releases: $(BIN)/.test  ## the debugger's seams on each allowed release of LangGraph; ARGS="1.2.22" chooses
 	@$(BIN)/python -m tests.langgraph.releases $(ARGS)
 
-$(BIN)/.ci: $(BIN)/.run  # what .ci/run needs, in one go; uv takes a tenth of pip's time, but reads no pip.conf
+$(BIN)/.ci: pyproject.toml  # what .ci/run needs, in one go; uv takes a tenth of pip's time, but reads no pip.conf
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq uv
-	@$(BIN)/uv pip install -q --python $(BIN)/python -r pyproject.toml --extra test --extra langgraph-tests \
-	  || $(BIN)/python -m pip install -qq -e '.[test,langgraph-tests]' -C editable_mode=compat
-	@touch $(BIN)/.test $(BIN)/.langgraph $@
+	@$(BIN)/uv pip install -q --python $(BIN)/python -e '.[openai,anthropic,ollama,test,langgraph-tests]' \
+	  || $(BIN)/python -m pip install -qq -e '.[openai,anthropic,ollama,test,langgraph-tests]' -C editable_mode=compat
+	@touch $(BIN)/.run $(BIN)/.test $(BIN)/.langgraph $@
 
 test-doors:                ## JavaScript's clients against our doors; needs node and npm
 	@if ! command -v node > /dev/null || ! command -v npm > /dev/null; then \
