@@ -18,7 +18,7 @@ $(BIN)/.run: pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Setting up $(VENV) (once, a minute or two) …"
 	@$(BIN)/python -m pip install -qq --upgrade pip
-	@$(BIN)/python -m pip install -qq -e '.[openai,anthropic,ollama]' -C editable_mode=compat
+	@$(BIN)/python -m pip install -qq --no-compile -e '.[openai,anthropic,ollama]' -C editable_mode=compat
 	@touch $@
 
 $(BIN)/.test: $(BIN)/.run
