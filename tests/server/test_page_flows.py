@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.server.browsing import WAIT, Watched, asked, chromium, to, watched
+from tests.server.browsing import WAIT, Watched, asked, chromium, come, to, watched
 from tests.server.support import ENDLESS, Served, serving
 from wick_graph.store import SqlSaver
 
@@ -54,6 +54,22 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def token(served: Served) -> str:
     return served.wick("token", "create", "--scope", "run,approve,debug,admin")
+
+
+def test_a_tab_is_signed_in_by_a_busy_one_although_it_was_refused_before(
+    token: str, watched: Watched
+) -> None:
+    busy, tab = watched.opened(token), watched.context.new_page()
+    held: list[Any] = []
+    tab.route("**/api/v1/me", lambda to: to.continue_() if held else held.append(to))
+    busy.evaluate("setTimeout(() => { for (const t = Date.now(); Date.now() < t + 2000; ); })")
+    tab.goto(f"{watched.served.url}/ui/")
+    come(tab, held)
+    assert not held[0].request.headers.get("x-wick-secret")
+    while tab.evaluate("sessionStorage.getItem('wick-secret')") is None:
+        tab.wait_for_timeout(50)
+    held[0].continue_()
+    expect(tab.get_by_role("heading", name="Threads")).to_be_visible(timeout=WAIT)
 
 
 def test_twelve_keys_lead_to_the_message_that_a_hook_dropped(

@@ -58,7 +58,7 @@ async function sent(path, options = {}) {
   if (got.ok && rest.method) writes += 1;
   if (got.ok) return got;
   const said = await got.json().catch(() => ({}));
-  if (got.status === 401 && !token) who.value = null;
+  if (got.status === 401 && !token && headers["X-Wick-Secret"] === secret()) who.value = null;
   throw new Refused(got.status, said);
 }
 
@@ -148,7 +148,13 @@ export async function identify() {
   await known();
 }
 
-const known = () => ask("/me").then((found) => (who.value = found), () => (who.value = null));
+/** Ask who is signed in; again if another tab's secret came before the refusal of a request without it. */
+async function known() {
+  const used = secret();
+  const found = await ask("/me").catch(() => null);
+  if (found === null && used !== secret()) return known();
+  who.value = found;
+}
 
 /** Wait a moment for another tab's secret; one that comes later, from a busy tab, signs in too. */
 function fromOtherTab() {
