@@ -111,6 +111,7 @@ LAZY_IMPORTS: frozenset[tuple[str, str]] = frozenset(
         ("wick_graph.backends.search_worker", "re2"),
         ("wick_graph.config.trusted", "wick_graph.config.fields"),
         ("wick_graph.config.trusted", "wick_graph.config.yaml_reader"),
+        ("wick_graph.engine.agent", "wick_graph.backends"),
         ("wick_graph.hooks.prompt_files", "wick_graph.config.yaml_reader"),
         ("wick_graph.store.saver", "wick_graph.store.mailbox"),
         ("wick_graph.store.saver", "wick_graph.store.postgres"),

@@ -15,7 +15,6 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 from typing_extensions import TypedDict, TypeVar, Unpack
 
-from wick_graph.backends import Rules
 from wick_graph.config import code_folders, trust_folder
 from wick_graph.constants import (
     COMPACTION_KEEP,
@@ -39,8 +38,8 @@ from wick_graph.engine.streaming import CONTINUE, Call, OutputReader, aread, cal
 from wick_graph.engine.thread_turn import cancel, engine_store
 from wick_graph.errors import ConfigError
 from wick_graph.events import Event
-from wick_graph.hooks import FilesystemHook, compile_hooks
-from wick_graph.hooks.filesystem import note_store
+from wick_graph.hooks import compile_hooks
+from wick_graph.hooks.protocol import KeepsFrom, note_store
 from wick_graph.hooks.summarization import SummarizationHook
 from wick_graph.messages import Processors
 from wick_graph.models.resolve import ModelChoice, resolve_model
@@ -722,9 +721,11 @@ def _keep_from(hooks: Sequence[Any], store: Any) -> None:
     Raises:
         ConfigError: Commands of its backend could write them.
     """
-    guards = [hook for hook in hooks if isinstance(hook, FilesystemHook)]
+    guards = [hook for hook in hooks if isinstance(hook, KeepsFrom)]
     if not guards:
         return
+    from wick_graph.backends import Rules  # noqa: PLC0415  # only for agents with files
+
     files: tuple[str, ...] = ()
     if isinstance(store, str):
         files = dialect_of(store).files

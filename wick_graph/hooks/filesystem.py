@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
-from weakref import WeakSet
 
 from langchain_core.messages import AIMessage
 
@@ -25,7 +24,7 @@ from wick_graph.core.bridge import THREADS
 from wick_graph.core.request import ModelRequest, peek
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.approvals import approved
-from wick_graph.hooks.protocol import BaseHook, HookContext, in_place
+from wick_graph.hooks.protocol import BaseHook, HookContext, in_place, note_store, store_files
 from wick_graph.langgraph_config import CHECKPOINTER, configurable
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.content import clean_text
@@ -437,34 +436,6 @@ _CHANGING: Final = frozenset({*WRITERS, "execute"})
 _log: Final = logging.getLogger(__name__)
 
 
-@runtime_checkable
-class InFiles(Protocol):
-    """A store in local files."""
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Return the absolute paths of its files."""
-        ...
-
-
-_STORES: Final[WeakSet[InFiles]] = WeakSet()
-"""The stores of all agents of this process: a sub-agent's tools leave them all alone."""
-
-_STORES_LOCK: Final = threading.Lock()
-
-
-def note_store(store: object) -> None:
-    """Protect a store from the tools of all agents."""
-    if isinstance(store, InFiles):
-        with _STORES_LOCK:
-            _STORES.add(store)
-
-
-def _store_files() -> set[str]:
-    with _STORES_LOCK:
-        return {file for store in _STORES for file in store.files}
-
-
 class FilesystemHook(BaseHook):
     """Add the file tools, and keep long results of all tools in files.
 
@@ -551,7 +522,7 @@ class FilesystemHook(BaseHook):
         if call.name not in _CHANGING:
             return ""
         note_store(configurable(call.ctx.config).get(CHECKPOINTER))
-        if files := _store_files() - self._kept_from:
+        if files := store_files() - self._kept_from:
             try:
                 self.keep_from(Rules(stores=tuple(files)))
             except ConfigError as error:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from wick_graph.backends import Entry, FileSystem
 from wick_graph.errors import ConfigError
 from wick_graph.messages.content import visible
+
+if TYPE_CHECKING:
+    from wick_graph.backends import Entry, FileSystem
 
 # --- Put foreign text into a prompt as data: framed, escaped, cut, without hidden characters.
 #

@@ -6,9 +6,21 @@ Such data goes into the state, as an update that a phase returns with its value.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    get_args,
+    runtime_checkable,
+)
+from weakref import WeakSet
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.errors import GraphBubbleUp
@@ -19,6 +31,9 @@ from wick_graph.core.request import ModelRequest, shown
 from wick_graph.errors import HookError
 from wick_graph.messages import ToolCall, ToolResult, estimate_tokens
 from wick_graph.types import Phase, StoppedBecause
+
+if TYPE_CHECKING:
+    from wick_graph.backends import Rules
 
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
@@ -187,3 +202,48 @@ class BaseHook:
     def wrap_tool_call(self, call: ToolCall, next: ToolCallNext) -> Any:
         """Act around one tool call; after a resume, the part before `next` runs again."""
         return next(call)
+
+
+# --- What hooks with tools for files must leave alone. It is here, so that an agent without such a
+# hook loads none of what they need.
+
+
+@runtime_checkable
+class KeepsFrom(Protocol):
+    """A hook with tools that could change what governs agents."""
+
+    def keep_from(self, rules: Rules) -> None:
+        """Protect more files and folders.
+
+        Raises:
+            ConfigError: Commands could change them.
+        """
+
+
+@runtime_checkable
+class InFiles(Protocol):
+    """A store in local files."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the absolute paths of its files."""
+        ...
+
+
+_STORES: Final[WeakSet[InFiles]] = WeakSet()
+"""The stores of all agents of this process: a sub-agent's tools leave them all alone."""
+
+_STORES_LOCK: Final = threading.Lock()
+
+
+def note_store(store: object) -> None:
+    """Protect a store from the tools of all agents."""
+    if isinstance(store, InFiles):
+        with _STORES_LOCK:
+            _STORES.add(store)
+
+
+def store_files() -> set[str]:
+    """Return the files of the stores of all agents of this process."""
+    with _STORES_LOCK:
+        return {file for store in _STORES for file in store.files}

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import BaseMessage, ToolMessage, convert_to_messages
 from langchain_core.tools import ToolException
@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from wick_graph import langgraph_config
-from wick_graph.backends import Entry
 from wick_graph.constants import MAX_RESULT_CHARS, RESULT_HEAD_CHARS, RESULT_TAIL_CHARS
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.errors import ToolError, describe
@@ -31,6 +30,9 @@ from wick_graph.messages.content import (
     visible_json,
 )
 from wick_graph.tools.signature import explain
+
+if TYPE_CHECKING:
+    from wick_graph.backends import Entry
 
 # --- Show the model foreign text as data, in a frame that the text cannot close.
 
