@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 AGENT  ?= default
 ASK    ?= What is 21*2, and which files are here?
 MODEL  ?=
+EXTRAS := openai,anthropic,ollama
 TRIALS ?= 1000
 SECONDS ?= 600
 export ASK
@@ -14,11 +15,13 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: run test near cov fmt lint type page vendor docs all attack nightly test-slow test-workers test-langgraph test-releases test-doors test-browsers test-local-llm mutants bench bench-gate bench-server bench-page kill test-kill clean
 .DEFAULT_GOAL := all
 
-$(BIN)/.run: pyproject.toml
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+$(BIN)/pip:
+	@$(PYTHON) -m venv $(VENV)
+
+$(BIN)/.run: pyproject.toml | $(BIN)/pip
 	@echo "Setting up $(VENV) (once, a minute or two) …"
 	@$(BIN)/python -m pip install -qq --upgrade pip
-	@$(BIN)/python -m pip install -qq --no-compile -e '.[openai,anthropic,ollama]' -C editable_mode=compat
+	@$(BIN)/python -m pip install -qq --no-compile -e '.[$(EXTRAS)]' -C editable_mode=compat
 	@touch $@
 
 $(BIN)/.test: $(BIN)/.run
@@ -86,11 +89,10 @@ test-langgraph: $(BIN)/.langgraph  ## LangGraph's and LangChain's own tests on o
 test-releases: $(BIN)/.test  ## the debugger's seams on each allowed release of LangGraph; ARGS="1.2.22" chooses
 	@$(BIN)/python -m tests.langgraph.releases $(ARGS)
 
-$(BIN)/.ci: pyproject.toml  # what .ci/run needs, in one go; uv takes a tenth of pip's time, but reads no pip.conf
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+$(BIN)/.ci: pyproject.toml | $(BIN)/pip  # what .ci/run needs, in one go; uv takes a tenth of pip's time, but reads no pip.conf
 	@$(BIN)/python -m pip install -qq uv
-	@$(BIN)/uv pip install -q --python $(BIN)/python -e '.[openai,anthropic,ollama,test,langgraph-tests]' \
-	  || $(BIN)/python -m pip install -qq -e '.[openai,anthropic,ollama,test,langgraph-tests]' -C editable_mode=compat
+	@$(BIN)/uv pip install -q --python $(BIN)/python -e '.[$(EXTRAS),test,langgraph-tests]' \
+	  || $(BIN)/python -m pip install -qq -e '.[$(EXTRAS),test,langgraph-tests]' -C editable_mode=compat
 	@touch $(BIN)/.run $(BIN)/.test $(BIN)/.langgraph $@
 
 test-doors:                ## JavaScript's clients against our doors; needs node and npm

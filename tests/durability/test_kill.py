@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,8 +22,10 @@ import pytest
 from tests.durability import agent_process
 from tests.durability.agent_process import CALLS, CONFIG, TURNS, Log, agent_of, url_of
 from tests.durability.conftest import Furnish
+from tests.support import forked
 
 TRIALS = int(os.environ.get("WICK_KILL_TRIALS", "6"))
+LAST = Path("/proc/sys/kernel/ns_last_pid")
 MOST = 16
 """Times as many trials, until every window has been hit."""
 KILLS = 3
@@ -178,3 +181,24 @@ def test_the_harness_can_fail(tmp_path: Path, work: Work) -> None:
         total += rerun(read(folder))
     print(f"\n{work.__name__}: {dict(total)}", file=sys.stderr)
     assert total["ended, run again"] + total["told, run again"] > 0
+
+
+def test_a_number_that_comes_again_is_a_process_that_has_not_ended() -> None:
+    if not LAST.exists():
+        pytest.skip("this system does not let a process choose the next number")
+    first = forked.Popen([sys.executable, "-c", "pass"], stdin=subprocess.PIPE)
+    first.communicate(timeout=60)
+    for _ in range(50):  # others take numbers too
+        try:
+            LAST.write_text(f"{first.pid - 1}")
+        except OSError as why:
+            pytest.skip(f"no right to choose the next number: {why}")
+        with forked.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as second:
+            ended = second.poll()
+            second.kill()
+        if second.pid == first.pid:
+            break
+    else:
+        pytest.skip("the number did not come again")
+    assert ended is None
+    assert second.returncode == -9

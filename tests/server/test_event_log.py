@@ -53,6 +53,21 @@ async def test_text_gathers_where_many_runs_go_on(
     assert told[1]["data"]["delta"] == "".join(f" {number}" for number in range(50))
 
 
+async def test_the_first_text_waits_for_nothing_that_was_told_before(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EventLog, "_at_work", 1_000)
+    monkeypatch.setattr(event_log, "_LONGEST", 600.0)
+    monkeypatch.setattr(event_log, "_PAGES_A_SECOND", 1)
+    work = asyncio.create_task(log.work())
+    for event in (START, text("first")):
+        news = log.news()
+        await log.put(event)
+        await asyncio.wait_for(news.wait(), 60)
+    await log.put(DONE)
+    await asyncio.wait_for(work, 60)
+
+
 async def test_text_that_gathers_is_written_when_its_time_has_come(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,7 +61,7 @@ def test_a_tab_is_signed_in_by_a_busy_one_although_it_was_refused_before(
 ) -> None:
     busy, tab = watched.opened(token), watched.context.new_page()
     held: list[Any] = []
-    tab.route("**/api/v1/me", lambda to: to.continue_() if held else held.append(to))
+    tab.route("**/api/v1/me", lambda it: it.continue_() if held else held.append(it))
     busy.evaluate("setTimeout(() => { for (const t = Date.now(); Date.now() < t + 2000; ); })")
     tab.goto(f"{watched.served.url}/ui/")
     come(tab, held)

@@ -370,3 +370,20 @@ def test_the_commands(
     broken = run("verify", "--json")
     assert broken.code == 1
     assert "not a SQLite database" in broken.json["findings"][0]["what"]
+
+
+def test_what_fails_in_a_shared_commit_is_not_counted(saver: SqlSaver) -> None:
+    line, core = Line(saver, "t"), saver._core
+
+    def fail() -> None:
+        with core.writing("t") as db:
+            db.account.add(0, core.thread_for_writing(db, "t").id, 1)
+            raise ZeroDivisionError
+
+    with core.batch():
+        line.put(log=["a"])
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        line.put(log=["b"])
+    assert line.get() == {"log": ["b"]}
+    assert verify(saver).is_whole

@@ -128,6 +128,10 @@ def test_a_worker_that_read_the_row_before_the_run_began_goes_on_behind_its_even
         now = mine.get("t", first.run_id)
         assert now is not None
         assert now.server == other.streams.server
+        other.streams.quarantine(waiting)
+        now = mine.get("t", first.run_id)
+        assert now is not None
+        assert (now.status, now.first) == (QUARANTINED, 1)
         assert mine.give_up(waiting, "over")
         numbers = [number for number, _ in mine.read("t", 0)]
         assert numbers == [1, 2, 3]

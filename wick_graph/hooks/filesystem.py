@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, TypeVar
 
 from langchain_core.messages import AIMessage
 
@@ -24,7 +24,14 @@ from wick_graph.core.bridge import THREADS
 from wick_graph.core.request import ModelRequest, peek
 from wick_graph.errors import ConfigError, ToolError
 from wick_graph.hooks.approvals import approved
-from wick_graph.hooks.protocol import BaseHook, HookContext, in_place, note_store, store_files
+from wick_graph.hooks.protocol import (
+    BaseHook,
+    HookContext,
+    KeepsFrom,
+    in_place,
+    note_store,
+    store_files,
+)
 from wick_graph.langgraph_config import CHECKPOINTER, configurable
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.content import clean_text
@@ -482,7 +489,7 @@ class FilesystemHook(BaseHook):
         Raises:
             ConfigError: Commands could change them.
         """
-        if isinstance(self.backend, _Guarded):
+        if isinstance(self.backend, KeepsFrom):
             self.backend.keep_from(rules)
             self._kept_from.update(rules.stores)
 
@@ -557,13 +564,6 @@ class FilesystemHook(BaseHook):
             note = f"[the whole result is in {path}; read parts of it by read_file or grep]\n\n"
             shown = shown[: len(shown) - tail] + note + shown[len(shown) - tail :]
         return with_text(result.replace(output=cap(result.output, limit)), shown)
-
-
-@runtime_checkable
-class _Guarded(Protocol):
-    """A backend that protects files which govern agents."""
-
-    def keep_from(self, rules: Rules) -> None: ...
 
 
 def can_ask(ctx: ToolContext) -> bool:

@@ -210,7 +210,7 @@ class BaseHook:
 
 @runtime_checkable
 class KeepsFrom(Protocol):
-    """A hook with tools that could change what governs agents."""
+    """A hook or a backend that could change what governs agents."""
 
     def keep_from(self, rules: Rules) -> None:
         """Protect more files and folders.

@@ -128,7 +128,7 @@ class EventLog:
         self._room.set()
         if not new:
             return
-        if any(event["event"] == _TEXT for event in new):  # the first text of an answer never waits
+        if any(event["event"] == _TEXT for event in new):  # only text behind text waits
             pause = min(_LONGEST, EventLog._at_work / _PAGES_A_SECOND)
             self._rest(asyncio.get_running_loop().time() + pause)
         first = self._next

@@ -694,11 +694,11 @@ class ServerRuns:
 
         The caller may have read it before another process let the run begin.
         """
-        thread = self._thread(db, row.thread_id)
-        found = self._one(db, streams.c.run == pack_id(row.run_id), self._is(row.thread_id))
+        mine = streams.c.run == pack_id(row.run_id), self._is(row.thread_id)
+        found = db.execute(*compiled(self._query().where(*mine))).fetchone()
         if found is None:
-            raise ThreadNotFoundError(f"thread {row.thread_id!r} has no run {row.run_id}")
-        return thread, found
+            raise ThreadNotFoundError(f"there is no thread {row.thread_id!r}")
+        return found[6], self._row(found)
 
     def _numbered(self, db: Any, thread: int, row: StreamRow) -> StreamRow:
         """Let a queued run begin: its events follow those of the thread."""
