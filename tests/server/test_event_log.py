@@ -31,12 +31,17 @@ async def log(tmp_path: Path) -> AsyncIterator[EventLog]:
         yield EventLog(saver, row, 1)
 
 
+def text_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let text behind text wait for longer than a test."""
+    monkeypatch.setattr(EventLog, "_at_work", 1_000)
+    monkeypatch.setattr(event_log, "_LONGEST", 600.0)
+    monkeypatch.setattr(event_log, "_PAGES_A_SECOND", 1)
+
+
 async def test_text_gathers_where_many_runs_go_on(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EventLog, "_at_work", 1_000)
-    monkeypatch.setattr(event_log, "_LONGEST", 60.0)
-    monkeypatch.setattr(event_log, "_PAGES_A_SECOND", 1)
+    text_waits(monkeypatch)
     work = asyncio.create_task(log.work())
     news = log.news()
     await log.put(text("first"))
@@ -56,9 +61,7 @@ async def test_text_gathers_where_many_runs_go_on(
 async def test_the_first_text_waits_for_nothing_that_was_told_before(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EventLog, "_at_work", 1_000)
-    monkeypatch.setattr(event_log, "_LONGEST", 600.0)
-    monkeypatch.setattr(event_log, "_PAGES_A_SECOND", 1)
+    text_waits(monkeypatch)
     work = asyncio.create_task(log.work())
     for event in (START, text("first")):
         news = log.news()
@@ -87,9 +90,7 @@ async def test_text_that_gathers_is_written_when_its_time_has_come(
 async def test_what_is_no_text_is_written_at_once(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EventLog, "_at_work", 1_000)
-    monkeypatch.setattr(event_log, "_LONGEST", 60.0)
-    monkeypatch.setattr(event_log, "_PAGES_A_SECOND", 1)
+    text_waits(monkeypatch)
     work = asyncio.create_task(log.work())
     for event in (text("x"), START, DONE):
         news = log.news()
