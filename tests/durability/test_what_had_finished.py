@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -85,9 +86,18 @@ def crash(work: Callable[[], object]) -> None:
     assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 
-def told(agent: Agent) -> list[str]:
+@contextmanager
+def opened(url: str, world: World, replay: Replay) -> Iterator[Agent]:
+    """An agent as `agent_of` makes it, and close its store in the end."""
+    agent = agent_of(url, world, replay)
+    with cast("SqlSaver", agent.store):
+        yield agent
+
+
+def told(url: str, world: World, replay: Replay) -> list[str]:
     """Send a new message, and return what became of the calls that were left."""
-    result = agent.invoke("hello?", thread_id="t")
+    with opened(url, world, replay) as agent:
+        result = agent.invoke("hello?", thread_id="t")
     return [m.text[:27] for m in result.messages if m.type == "tool"]
 
 
@@ -97,14 +107,14 @@ CUT = "Error: interrupted, outcome"
 def test_a_new_message_takes_what_only_the_ledger_holds(url: str, world: World) -> None:
     """Nothing of the step's writes is on disk: they waited when the process died."""
     crash(lambda: agent_of(url, world, "never", still=True).invoke("?", thread_id="t"))
-    assert told(agent_of(url, world, "never")) == ["acted", CUT]
+    assert told(url, world, "never") == ["acted", CUT]
     assert world.count("acted") == 1
 
 
 def test_a_new_message_takes_what_only_the_steps_writes_hold(url: str, world: World) -> None:
     """The ledger keeps no result of a call that may be repeated, if nobody was told of it."""
     crash(lambda: agent_of(url, world, "safe").invoke("?", thread_id="t"))
-    assert told(agent_of(url, world, "safe")) == ["acted", CUT]
+    assert told(url, world, "safe") == ["acted", CUT]
     assert world.count("acted") == 1
 
 
@@ -113,7 +123,8 @@ def test_a_new_message_takes_what_only_the_steps_writes_hold(url: str, world: Wo
 def test_a_result_that_was_told_is_not_made_again(url: str, world: World, replay: Replay) -> None:
     """Of a call that may be repeated too: whoever heard of its result must not find another."""
     crash(lambda: [*agent_of(url, world, replay, still=True).stream("?", thread_id="t")])
-    result = agent_of(url, world, replay).resume("t")
+    with opened(url, world, replay) as agent:
+        result = agent.resume("t")
     assert [m.text[:27] for m in result.messages if m.type == "tool"] == ["acted", CUT]
     assert world.count("acted") == 1
 

@@ -186,7 +186,7 @@ DURABLE: Final = (
         "keeper-comes-too-late",
         "The keeper renews a lease well before its end.",
         ("test_the_keeper_renews_often_enough",),
-        ("Keeper._run", "LEASE_SECONDS / 3", "LEASE_SECONDS * 1"),
+        ("Keeper._look", "LEASE_SECONDS / 3", "LEASE_SECONDS * 1"),
     ),
     mutant(
         "keeper-does-not-look",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,15 @@ def test_a_session_that_nobody_gives_back_is_told(
             with pytest.raises(StorageError, match=r"all 1 sessions .* raise pool: \{size:\}"):
                 late.result()
         assert other.submit(two.threads.list).result() == []
+
+
+def test_a_store_that_was_dropped_is_not_counted(url: str) -> None:
+    SqlSaver.from_url(url, pool_size=3)
+    gc.collect()
+    with SqlSaver.from_url(url, pool_size=1) as saver:
+        db: Any = saver._core._connection
+        assert db.pool.size == 1
+    assert not sessions._pools
 
 
 def test_sessions_go_to_who_came_first(url: str) -> None:

@@ -41,6 +41,8 @@ class Leftovers:
         """
         if last:
             self._forget_modules()
+            if stores := _open_stores():
+                return f"{test} is the last of its file, and left {stores}; close what opened them"
         now = self._now()
         found = [name for name in now if name in self._before and now[name] != self._before[name]]
         self._since = {name: self._since.get(name, test) for name in found}
@@ -93,6 +95,15 @@ class Leftovers:
                         owner = getattr(owner, part)
                     self._places.append((owner, name))
         return self._places
+
+
+def _open_stores() -> str:
+    """Tell of PostgreSQL's sessions: whether the next test waits for one depends on those left."""
+    sessions = sys.modules.get("wick_graph.store.sessions")
+    if sessions is None or not sessions._pools:
+        return ""
+    users = sum(len(pool.users) for pool in sessions._pools.values())
+    return f"{len(sessions._pools)} pools of sessions with {users} open stores"
 
 
 def _folder() -> str:

@@ -7,6 +7,7 @@ import ctypes
 import math
 import os
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -533,7 +534,8 @@ class StoreConnection(Transactions):
             raise StorageError(
                 "a store in memory does not survive a fork; open one in the child, or use a file"
             )
-        db = self.dialect.open(self.now)
+        own = weakref.proxy(self)  # the garbage collector does not see what SQLite holds
+        db = self.dialect.open(lambda: float(own.now()))
         try:
             self.sealing = sealing_of(
                 db, self.dialect, self.now, self._keys, accept_plain=self._accept_plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -38,43 +39,55 @@ class Keeper:
     def __init__(self, *, elsewhere: bool) -> None:
         self._elsewhere = elsewhere
         self._lock = threading.Lock()
-        self._stores: list[Leases] = []
-        self._wake = threading.Event()
+        self._stores: weakref.WeakSet[Leases] = weakref.WeakSet()  # a run keeps its own store
+        self._wake: threading.Event | None = None
+        """Ends the thread; None if none runs."""
 
     def add(self, store: Leases) -> None:
         """Keep the leases of one more store."""
         with self._lock:
-            if not self._stores:
+            self._stores.add(store)
+            if self._wake is None:
                 self._wake = threading.Event()
                 thread = threading.Thread(
                     target=self._run, args=(self._wake,), name="wick-leases", daemon=True
                 )
                 thread.start()
-            self._stores.append(store)
 
     def remove(self, store: Leases) -> None:
         """Let go of a store; the thread ends with the last one."""
         with self._lock:
-            self._stores.remove(store)
-            if not self._stores:
+            self._stores.discard(store)
+            if self._wake is not None and not self._stores:
                 self._wake.set()
+                self._wake = None
 
     def _run(self, wake: threading.Event) -> None:
         rounds = 0
-        while not wake.wait(LOOK_SECONDS):
-            rounds += 1
-            renews = rounds * LOOK_SECONDS >= min(LEASE_SECONDS / 3, *self._pauses())
-            failed = False
-            for first, *others in self._groups(rounds):
-                try:
-                    if renews:
-                        first.renew(*others)
-                    else:
-                        first.check_ownership(*others)
-                except Exception:  # a busy or full database: the next attempt is before the end
-                    failed = True
-                    self._drop_expired((first, *others))
-            rounds = 0 if renews and not failed else rounds
+        while not wake.wait(LOOK_SECONDS) and self._is_needed(wake):
+            rounds = self._look(rounds + 1)
+
+    def _is_needed(self, wake: threading.Event) -> bool:
+        """Return whether a store is left: one that was never closed may be gone."""
+        with self._lock:
+            if self._wake is wake and not self._stores:
+                self._wake = None
+            return self._wake is wake
+
+    def _look(self, rounds: int) -> int:
+        """Look after the leases once, and return after how many rounds they were renewed."""
+        renews = rounds * LOOK_SECONDS >= min(LEASE_SECONDS / 3, *self._pauses())
+        failed = False
+        for first, *others in self._groups(rounds):
+            try:
+                if renews:
+                    first.renew(*others)
+                else:
+                    first.check_ownership(*others)
+            except Exception:  # a busy or full database: the next attempt is before the end
+                failed = True
+                self._drop_expired((first, *others))
+        return 0 if renews and not failed else rounds
 
     def _pauses(self) -> list[float]:
         with self._lock:

@@ -23,6 +23,7 @@ from wick_graph.constants import POOL_SIZE
 from wick_graph.errors import StorageError, missing_extra
 from wick_graph.store import sessions, statements
 from wick_graph.store.dialect import (
+    OPENING,
     Database,
     Dialect,
     Floats,
@@ -577,8 +578,9 @@ class PostgresDialect(Dialect):
         return version
 
     def _connected(self) -> Postgres:
-        pool = sessions.join(self._target.conninfo, self._pool_size, self._session, self.name)
-        return Postgres(pool, self._local, self._driver)
+        with OPENING:
+            pool = sessions.join(self._target.conninfo, self._pool_size, self._session, self.name)
+            return Postgres(pool, self._local, self._driver)
 
     def _session(self) -> Connection[Any]:
         """Open a session.

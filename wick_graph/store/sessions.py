@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGDialect
 from sqlalchemy.sql import Executable, Insert
@@ -79,8 +80,8 @@ class Pool:
         self.key, self._connect, self._name = key, connect, name
         self.size = 0
         """The most sessions, but for a thread that holds one already: it never waits."""
-        self.users = 0
-        """The open stores."""
+        self.users: WeakSet[Postgres] = WeakSet()
+        """The open stores; one that was dropped without being closed is none of them."""
         self._lock = threading.Lock()
         self._idle: list[Session] = []
         self._held: set[Session] = set()
@@ -190,20 +191,21 @@ at_fork(after_in_child=_pools.clear)  # the sessions belong to the parent
 
 
 def join(conninfo: str, size: int, connect: Callable[[], Connection[Any]], name: str) -> Pool:
-    """Return the pool of a server for one more store; the largest size that any asks for holds."""
-    with OPENING:
-        pool = _pools.get(conninfo)
-        if pool is None:
-            pool = _pools[conninfo] = Pool(conninfo, connect, name)
-        pool.users += 1
-        pool.size = max(pool.size, size)
-        return pool
+    """Return the pool of a server for one more store; the largest size that any asks for holds.
+
+    Hold `OPENING` until the store is one of its users.
+    """
+    pool = _pools.get(conninfo)
+    if pool is None:
+        pool = _pools[conninfo] = Pool(conninfo, connect, name)
+    pool.size = max(pool.size, size) if pool.users else size
+    return pool
 
 
-def leave(pool: Pool) -> None:
+def leave(pool: Pool, store: Postgres) -> None:
     """Note that a store no longer uses a pool; the last one closes it."""
     with OPENING:
-        pool.users -= 1
+        pool.users.discard(store)
         if pool.users:
             return
         if _pools.get(pool.key) is pool:
@@ -249,6 +251,7 @@ class Postgres:
 
     def __init__(self, pool: Pool, local: str, driver: Any) -> None:
         self.pool, self._local, self._driver = pool, local, driver
+        pool.users.add(self)
         self._session: Session | None = None
         self._losses = pool.losses
         self._closed = False
@@ -302,7 +305,7 @@ class Postgres:
         if (session := self._session) is not None:
             session.raw.close()
             self._rest()
-        leave(self.pool)
+        leave(self.pool, self)
 
     def _run(self, text: str, values: Sequence[Any]) -> Rows:
         with self._holding() as raw:

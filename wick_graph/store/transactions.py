@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
 import threading
 import time
 import weakref
@@ -172,19 +173,20 @@ class Flushable(Protocol):
 
 
 class Flusher:
-    """Commits the deferred writes of one store in time; holds the store weakly."""
+    """Commits the deferred writes of one store in time; its thread holds the store until then."""
 
-    def __init__(self, store: Flushable) -> None:
-        self._store = weakref.ref(store)
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
-    def wake(self) -> None:
-        """Make sure that the thread runs; cheap if it does already."""
+    def wake(self, store: Flushable) -> None:
+        """Make sure that the thread of its store runs; cheap if it does already."""
         with self._lock:
             if self._thread is None and not self._stop.is_set():
-                self._thread = threading.Thread(target=self._run, name="wick-flush", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, args=(store,), name="wick-flush", daemon=True
+                )
                 self._thread.start()
 
     def close(self) -> None:
@@ -195,12 +197,9 @@ class Flusher:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _run(self) -> None:
+    def _run(self, store: Flushable) -> None:
         quiet = 0.0
         while not self._stop.wait(WAIT_SECONDS):
-            store = self._store()
-            if store is None:
-                return
             since = store.deferred.since
             if since is None:
                 quiet += WAIT_SECONDS
@@ -210,7 +209,6 @@ class Flusher:
             quiet = 0.0
             if time.monotonic() - since >= WAIT_SECONDS:
                 self._flush(store)
-            del store
 
     def _flush(self, store: Flushable) -> None:
         try:
@@ -260,8 +258,9 @@ class Worker:
     """
 
     def __init__(self, store: Batching) -> None:
-        self._store = weakref.ref(store)  # the caller keeps it alive
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        end = functools.partial(self._jobs.put, None)
+        self._store = weakref.ref(store, lambda _: end())  # the caller keeps it alive
         self._kept: list[_Job | None] = []
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -425,7 +424,7 @@ class Transactions(ABC):
         self._db_lock = DatabaseLock()
         self._group: Group | None = None
         self._local = threading.local()
-        self._flusher = Flusher(self)
+        self._flusher = Flusher()
 
     @abstractmethod
     def _open(self) -> Database:
@@ -541,7 +540,7 @@ class Transactions(ABC):
             raise closed()
         self._must_be_writable()
         self.deferred.add(entry)
-        self._flusher.wake()
+        self._flusher.wake(self)
         self.deferred.raise_deferred_error(entry.at.thread_id)
 
     @contextlib.contextmanager
