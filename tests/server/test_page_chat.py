@@ -143,10 +143,13 @@ def test_a_run_is_stopped_and_a_message_waits_for_its_end(
     page.get_by_role("button", name="Send", exact=True).click()
     expect(log(page)).to_contain_text("Rather this.", timeout=WAIT)
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("Stop", exact=True)).to_have_count(0, timeout=WAIT)
     with served.http(token) as http:
-        runs = http.get(f"/threads/{thread}/runs").json()
-    assert [run["status"] for run in runs] == ["cancelled"] * 3
+
+        def found() -> list[str]:
+            return [run["status"] for run in http.get(f"/threads/{thread}/runs").json()]
+
+        until(lambda: found() == ["cancelled"] * 3, lambda: str(found()))
+    expect(page.get_by_text("Stop", exact=True)).to_have_count(0, timeout=WAIT)
 
 
 def test_what_a_sub_agent_does_is_under_its_call(token: str, watched: Watched) -> None:

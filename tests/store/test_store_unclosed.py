@@ -16,37 +16,38 @@ from wick_graph import Agent
 from wick_graph.store import SqlSaver, keeper
 from wick_graph.testing import ScriptedModel
 
-OF_A_STORE = ("wick-leases", "wick-store", "wick-flush")
+
+def names(before: set[threading.Thread]) -> set[str]:
+    """The threads of stores that were not there before."""
+    since = {*threading.enumerate()} - before
+    return {one.name for one in since} & {"wick-leases", "wick-store", "wick-flush"}
 
 
-def of_stores() -> set[threading.Thread]:
-    return {one for one in threading.enumerate() if one.name in OF_A_STORE}
+def collect(before: set[threading.Thread]) -> None:
+    """Collect what is garbage as soon as nothing waits to be written: it takes a second here."""
+    until(lambda: "wick-flush" not in names(before), "all is written")
+    gc.collect()
 
 
 async def test_nothing_of_it_stays(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.02)
-    before = of_stores()
+    before = {*threading.enumerate()}
 
     async def use() -> tuple[weakref.ref[Any], ...]:
         agent = Agent(model=ScriptedModel(["a", "b"]), store=url)
         agent.invoke("one", thread_id="t")
         await agent.ainvoke("two", thread_id="t")
-        assert {one.name for one in of_stores() - before} >= {"wick-leases", "wick-store"}
+        assert names(before) >= {"wick-leases", "wick-store"}
         store: Any = agent.store
         return tuple(map(weakref.ref, (agent, store._core, store._core._connection)))
 
     made = await use()
-
-    def is_gone() -> bool:
-        gc.collect()
-        return not (of_stores() - before or any(one() for one in made))
-
-    until(is_gone, lambda: f"{of_stores() - before}, {[one() for one in made]}")
+    collect(before)
+    until(lambda: not names(before), lambda: str(names(before)))
+    assert [one() for one in made] == [None] * 3
     with Agent(model=ScriptedModel(["a", "b", "c"]), store=url) as again:
-        assert [one.text for one in again.invoke("three", thread_id="t").messages[-2:]] == [
-            "three",
-            "c",
-        ]
+        messages = again.invoke("three", thread_id="t").messages
+    assert [one.text for one in messages] == ["one", "a", "two", "b", "three", "c"]
 
 
 def test_what_waits_is_written_before_it_goes(url: str) -> None:
@@ -60,13 +61,11 @@ def test_what_waits_is_written_before_it_goes(url: str) -> None:
         assert saver._core.deferred.since is not None
         return weakref.ref(saver._core)
 
+    before = {*threading.enumerate()}
     made = use()
-
-    def is_gone() -> bool:
-        gc.collect()
-        return made() is None
-
-    until(is_gone, "the store is dropped")
+    gc.collect()  # before it is written
+    collect(before)
+    assert made() is None
     with SqlSaver.from_url(url) as saver:
         found = saver.get_tuple(config("t"))
         assert found is not None

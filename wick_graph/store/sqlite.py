@@ -59,6 +59,9 @@ _MOUNTS: Final = Path("/proc/self/mounts")
 Place = tuple[int, int]
 """Device and inode, which identify a file."""
 
+_MODE: Final = 0o644
+"""SQLite's own mode of a new file, less what the process masks."""
+
 _in_use: Final[dict[Place, set[int]]] = {}
 
 
@@ -247,7 +250,10 @@ def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:
             or changed.
     """
     try:
-        found = _schema(connection)
+        rows = _rows(connection)
+        if rows == _new()[0]:
+            return
+        found = _schema(connection, rows)
     except (TypeError, ValueError, AttributeError):  # invalid names and texts
         raise StorageError(
             f"{path or 'the database in memory'} is damaged: its schema cannot be read; "
@@ -265,21 +271,25 @@ def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:
 
 @cache
 def _expected() -> dict[str, frozenset[str]]:
-    connection = sqlite3.connect(":memory:")
-    try:
+    with closing(sqlite3.connect(":memory:")) as connection:
         for statement in statements():
             connection.execute(statement)
-        return _schema(connection)
-    finally:
-        connection.close()
+        return _schema(connection, _rows(connection))
 
 
-def _schema(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
-    """Describe each object of a schema, without the parts of its text that may differ."""
-    rows = connection.execute(
-        "SELECT type, name, tbl_name, sql FROM sqlite_master "
-        "WHERE name NOT LIKE 'sqlite~_stat%' ESCAPE '~' AND name <> 'sqlite_sequence'"
+_Row = tuple[str, str, str, str | None]
+"""An object of a schema: its kind, its name, its table, and the text that made it."""
+
+
+def _rows(connection: sqlite3.Connection) -> list[_Row]:
+    return connection.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE "
+        "'sqlite~_stat%' ESCAPE '~' AND name <> 'sqlite_sequence' ORDER BY type, name"
     ).fetchall()
+
+
+def _schema(connection: sqlite3.Connection, rows: list[_Row]) -> dict[str, frozenset[str]]:
+    """Describe each object of a schema, without the parts of its text that may differ."""
     return {
         f"{kind} {name}": frozenset(_parts(connection, kind, name, table, text or ""))
         for kind, name, table, text in rows
@@ -642,13 +652,12 @@ def _make(path: Path) -> None:
         return
     made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
     try:
-        if path.exists():  # an empty file's mode stays: it may be private
-            made.touch(stat.S_IMODE(path.stat().st_mode), exist_ok=False)
-        connection = sqlite3.connect(made, isolation_level=None)
-        try:
-            _create(connection, made)
-        finally:
-            connection.close()
+        # An empty file's mode stays: it may be private.
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else _MODE
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(_new()[1])
+            file.flush()
+            os.fsync(file.fileno())
         try:
             os.link(made, path)  # never replaces a file
         except FileExistsError:
@@ -656,12 +665,18 @@ def _make(path: Path) -> None:
         except OSError:  # a file system without links
             path.touch()
             _replace_empty(path, made)
-    except (sqlite3.Error, OSError) as error:
-        text = str(error) if isinstance(error, sqlite3.Error) else error.strerror
-        raise StorageError(f"the database {path} cannot be made: {text}") from error
+    except OSError as error:
+        raise StorageError(f"the database {path} cannot be made: {error.strerror}") from error
     finally:
         made.unlink(missing_ok=True)
-        made.with_name(made.name + "-journal").unlink(missing_ok=True)
+
+
+@cache
+def _new() -> tuple[list[_Row], bytes]:
+    """Return the schema of a new file, and its content, which are the same each time."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _create(connection, None)
+        return _rows(connection), connection.serialize()
 
 
 def _replace_empty(path: Path, made: Path) -> None:
