@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import weakref
@@ -70,3 +71,28 @@ def test_what_waits_is_written_before_it_goes(url: str) -> None:
         found = saver.get_tuple(config("t"))
         assert found is not None
         assert found.pending_writes == [("task", "log", "kept")]
+
+
+def test_a_finalizer_may_still_use_and_close_it(url: str) -> None:
+    """Those of a cycle of objects run when all weak references to them are gone."""
+    ended: list[str] = []
+
+    class Owner:
+        def __init__(self) -> None:
+            self.saver = SqlSaver.from_url(url)
+            self.saver.leases.acquire("held")
+            self.me = self
+
+        def __del__(self) -> None:
+            Line(self.saver, "late").put(log=["a"])
+            assert asyncio.run(self.saver.aget_tuple(config("late"))) is not None
+            self.saver.close()
+            ended.append("closed")
+
+    Owner()
+    gc.collect()
+    assert ended == ["closed"]
+    with SqlSaver.from_url(url) as saver:
+        found = saver.get_tuple(config("late"))
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"log": ["a"]}

@@ -29,7 +29,7 @@ class Leftovers:
             for path in (one, Path(one).resolve())
         )
         """Of a checkout in that folder, and of what the tests are run with."""
-        self._modules = len(sys.modules)
+        self._modules = {*sys.modules}
         self._places: list[tuple[Any, str]] = []
         self._before = self._now()
         self._since: dict[str, str] = {}
@@ -74,13 +74,12 @@ class Leftovers:
 
     def _forget_modules(self) -> None:
         """Forget what was loaded from the folder of a test: others have modules so named."""
-        if len(sys.modules) == self._modules:
-            return
-        for name, module in list(sys.modules.items()):
-            path = str(getattr(module, "__file__", ""))
+        for name in sys.modules.keys() - self._modules:
+            path = str(getattr(sys.modules[name], "__file__", ""))
             if path.startswith(self._temp) and not path.startswith(self._kept):
                 del sys.modules[name]
-        self._modules = len(sys.modules)
+            else:
+                self._modules.add(name)
 
     def _seams(self) -> list[tuple[Any, str]]:
         """Return LangGraph's functions that a recording replaces, once LangGraph is loaded."""

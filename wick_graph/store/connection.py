@@ -534,8 +534,13 @@ class StoreConnection(Transactions):
             raise StorageError(
                 "a store in memory does not survive a fork; open one in the child, or use a file"
             )
-        own = weakref.proxy(self)  # the garbage collector does not see what SQLite holds
-        db = self.dialect.open(lambda: float(own.now()))
+        dialect, own = self.dialect, weakref.ref(self)  # no collector sees what SQLite holds
+
+        def now() -> float:
+            store = own()  # none in a finalizer that still uses the store
+            return dialect.now() if store is None else store.now()
+
+        db = dialect.open(now)
         try:
             self.sealing = sealing_of(
                 db, self.dialect, self.now, self._keys, accept_plain=self._accept_plain

@@ -38,26 +38,28 @@ class Keeper:
 
     def __init__(self, *, elsewhere: bool) -> None:
         self._elsewhere = elsewhere
-        self._lock = threading.Lock()
-        self._stores: weakref.WeakSet[Leases] = weakref.WeakSet()  # a run keeps its own store
+        self._lock = threading.RLock()  # a finalizer may close a store at any time
+        self._stores: weakref.WeakValueDictionary[int, Leases] = weakref.WeakValueDictionary()
+        """The stores, by their ids; a run keeps its own store."""
         self._wake: threading.Event | None = None
         """Ends the thread; None if none runs."""
 
     def add(self, store: Leases) -> None:
         """Keep the leases of one more store."""
         with self._lock:
-            self._stores.add(store)
+            self._stores[id(store)] = store
             if self._wake is None:
-                self._wake = threading.Event()
+                wake = threading.Event()
                 thread = threading.Thread(
-                    target=self._run, args=(self._wake,), name="wick-leases", daemon=True
+                    target=self._run, args=(wake,), name="wick-leases", daemon=True
                 )
                 thread.start()
+                self._wake = wake
 
     def remove(self, store: Leases) -> None:
         """Let go of a store; the thread ends with the last one."""
         with self._lock:
-            self._stores.discard(store)
+            self._stores.pop(id(store), None)
             if self._wake is not None and not self._stores:
                 self._wake.set()
                 self._wake = None
@@ -90,8 +92,10 @@ class Keeper:
         return 0 if renews and not failed else rounds
 
     def _pauses(self) -> list[float]:
-        with self._lock:
-            return [LEASE_SECONDS, *(one.renews_each for one in self._stores if one.renews_each)]
+        return [LEASE_SECONDS, *(one.renews_each for one in self._kept() if one.renews_each)]
+
+    def _kept(self) -> list[Leases]:
+        return [store for ref in self._stores.valuerefs() if (store := ref()) is not None]
 
     def _drop_expired(self, stores: Sequence[Leases]) -> None:
         """Stop runs with leases that were not renewed in time: another machine may have them now.
@@ -106,8 +110,7 @@ class Keeper:
 
     def _groups(self, rounds: int) -> list[list[Leases]]:
         """Return the stores that hold leases, together; one with a clock of its own is alone."""
-        with self._lock:
-            stores = [*self._stores]
+        stores = self._kept()
         for store in stores:
             with suppress(StorageError):
                 store.settle()

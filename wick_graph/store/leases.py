@@ -351,7 +351,7 @@ class Leases:
         self._shutting_down = False
         """The process shuts down on purpose: no run is charged with its end."""
         self._nonce = secrets.token_hex(4).encode()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as the keeper's
         self._pid = os.getpid()
         self._keeper: Keeper | None = None
 

@@ -196,9 +196,12 @@ def join(conninfo: str, size: int, connect: Callable[[], Connection[Any]], name:
     Hold `OPENING` until the store is one of its users.
     """
     pool = _pools.get(conninfo)
+    if pool is not None and not pool.users:  # the last one was dropped
+        pool.close()
+        pool = None
     if pool is None:
         pool = _pools[conninfo] = Pool(conninfo, connect, name)
-    pool.size = max(pool.size, size) if pool.users else size
+    pool.size = max(pool.size, size)
     return pool
 
 

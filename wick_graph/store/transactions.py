@@ -296,6 +296,8 @@ class Worker:
                 self._thread = threading.Thread(target=self._serve, name="wick-store", daemon=True)
                 self._thread.start()
             self._jobs.put(_Job(work, future.get_loop(), future, long))
+            if self._store() is None:
+                self._jobs.put(None)
 
     def close(self) -> None:
         """Finish all jobs, then end the thread."""
@@ -307,9 +309,17 @@ class Worker:
             thread.join()
 
     def _serve(self) -> None:
-        while jobs := self._next():
-            self._do(jobs)
-            del jobs
+        while not self._is_over():
+            while jobs := self._next():
+                self._do(jobs)
+                del jobs
+
+    def _is_over(self) -> bool:
+        """Return whether nothing is left to do; a finalizer may use a store that is gone."""
+        with self._lock:
+            if self._jobs.empty():
+                self._thread = None
+            return self._thread is None
 
     def _next(self) -> list[_Job]:
         """Wait for jobs and return them, a long one alone; an empty list at the end."""
