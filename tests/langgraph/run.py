@@ -70,7 +70,9 @@ def unpacked(name: str, version: str) -> Path:
             subprocess.run([*pip, *build, f"{name}=={version}"], check=True)
             (archive,) = Path(work).glob("*.tar.gz")
             with tarfile.open(archive) as packed:
-                packed.extractall(work, filter="data")
+                # the first releases of Python 3.11 know no filter
+                packed.extraction_filter = getattr(tarfile, "data_filter", None)
+                packed.extractall(work)
             (made,) = (one for one in Path(work).iterdir() if one.is_dir())
             # without the package beside them: what is tested is what is installed
             shutil.rmtree(made / name.partition("-")[0])
