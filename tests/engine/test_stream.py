@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -387,3 +391,42 @@ def test_a_reader_gets_the_last_words_once(
     pieces = [e for e in read(agent, "?", style) if isinstance(e, events.ChatModelStream)]
     assert "".join(e.delta for e in pieces) == said
     assert agent.invoke("?").text == said
+
+
+LEFT = """
+import sys
+from wick_graph import Agent
+from wick_graph.testing import ScriptedModel
+agent = Agent(model=ScriptedModel(["one two three"]), store=sys.argv[1] or None)
+left = agent.stream("x", thread_id="t")
+print(next(left).event)
+"""
+
+
+def test_a_process_ends_though_it_read_a_stream_in_part(tmp_path: Path) -> None:
+    """Its run ends as if its reader had left: Python stops the threads, and none could wait."""
+    stored = f"sqlite:///{tmp_path}/store.db"
+    for url in (stored, ""):
+        command = [sys.executable, "-c", LEFT, url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "on_chat_model_start\n", "")
+    with Agent(
+        model=ScriptedModel(["one", "two"]), store=f"sqlite:///{tmp_path}/store.db"
+    ) as agent:
+        info = agent.store.threads.get("t")  # type: ignore[union-attr]
+        assert (info.status, info.stopped_because) == ("idle", "cancelled")
+
+
+def test_a_fork_may_close_a_stream_that_its_parent_reads() -> None:
+    agent, _ = agent_of("one two three", store=None)
+    stream = agent.stream("x")
+    next(stream)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            stream.close()  # type: ignore[attr-defined]  # a generator has it
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert list(stream)[-1].event == "done"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import threading
 import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,3 +99,41 @@ def test_a_finalizer_may_still_use_and_close_it(url: str) -> None:
         found = saver.get_tuple(config("late"))
         assert found is not None
         assert found.checkpoint["channel_values"] == {"log": ["a"]}
+
+
+LINES = 40
+"""More than such a thread runs from its start until it has waited twice."""
+
+
+@pytest.fixture
+def trace() -> Iterator[Callable[[Any], None]]:
+    before = threading.gettrace()
+    yield threading.settrace
+    threading.settrace(before)
+
+
+@pytest.mark.parametrize("name", ["wick-leases", "wick-flush"])
+def test_a_finalizer_may_close_it_in_its_own_thread(
+    name: str, path: Path, monkeypatch: pytest.MonkeyPatch, trace: Callable[[Any], None]
+) -> None:
+    """Garbage is collected at any line, also of what such a thread waits with."""
+    monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.005)
+    for at in range(LINES):
+        saver = SqlSaver.from_url(f"sqlite:///{path}")
+        left, closed = [at], threading.Event()
+
+        def collect(_: Any, event: str, __: Any, of: Any = (saver, left, closed)) -> Any:
+            saver, left, closed = of
+            if threading.current_thread().name == name and event == "line" and left:
+                left[0] -= 1
+                if left[0] < 0:
+                    left.clear()
+                    saver.close()
+                    closed.set()
+            return functools.partial(collect, of=of)
+
+        trace(collect)
+        saver.leases.acquire(f"t{at}")
+        saver._core._flusher.wake(saver._core)
+        trace(None)
+        assert closed.wait(60), f"closed at line {at} of its thread"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import math
 import queue
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage
@@ -40,6 +43,7 @@ from wick_graph.events import (
     ToolEnd,
     ToolStart,
 )
+from wick_graph.machine import at_fork
 from wick_graph.messages.validation import read_history, with_channels
 from wick_graph.models.structured import Output
 from wick_graph.runtime.context import Run
@@ -503,6 +507,28 @@ def call_of(
     return Call(value, apply_options(run, options, value, made), run, thread)
 
 
+_EXIT_SECONDS: Final = 10.0
+"""How long the end of a process waits for the runs of its streams."""
+
+_open: Final[dict[Future[None], Callable[[], None]]] = {}
+"""The threads of streams that are read, with what tells each that its reader has left."""
+
+at_fork(after_in_child=_open.clear)  # the threads are the parent's
+
+
+def _end_all() -> None:
+    """End the runs of streams that were read in part: Python stops their threads next."""
+    for leave in [*_open.values()]:
+        leave()
+    wait([*_open], _EXIT_SECONDS)
+    _open.clear()
+
+
+@cache
+def _watch_exit() -> None:
+    atexit.register(_end_all)
+
+
 def read(
     call: Call,
     tokens: bool,
@@ -527,7 +553,13 @@ def read(
             for event in last:
                 listener.put(event)
 
+    def leave() -> None:
+        listener.closed = True
+        call.run.stop.ask("cancelled", "its reader has left")
+
+    _watch_exit()
     future = THREADS.submit(work)
+    _open[future] = leave
     try:
         while True:
             event = listener.got(listener.events.get())
@@ -535,9 +567,9 @@ def read(
             if type(event) in _LAST:
                 return
     finally:
-        listener.closed = True
-        call.run.stop.ask("cancelled", "its reader has left")
-        future.exception()  # the run is closed before the reader goes on
+        leave()
+        if _open.pop(future, None) is not None:
+            future.exception()  # the run is closed before the reader goes on
 
 
 async def aread(

@@ -12,11 +12,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple, Protocol
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
+from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import PULL, PUSH, Address
 
 WAIT_SECONDS: Final = 0.01
@@ -216,3 +219,82 @@ class DeferredWrites:
             while len(self._steps) > _OPEN:
                 self._steps.popitem(last=False)
         return step
+
+
+# --- A daemon thread that commits writes that were deferred long enough; it ends when idle.
+
+
+_IDLE_SECONDS: Final = 0.5
+
+_AFTER_FAILURE: Final = 1.0
+
+
+class Flushable(Protocol):
+    """A store, as the flusher sees it."""
+
+    deferred: DeferredWrites
+
+    def flush(self) -> None:
+        """Commit all deferred writes."""
+
+
+class Flusher:
+    """Commits the deferred writes of one store in time; its thread holds the store until then."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._end = SimpleQueue[None]()  # a finalizer in the thread itself may put into it
+
+    def wake(self, store: Flushable) -> None:
+        """Make sure that the thread of its store runs; cheap if it does already."""
+        with self._lock:
+            if self._thread is None and not self._is_closed:
+                thread = threading.Thread(
+                    target=self._run, args=(store,), name="wick-flush", daemon=True
+                )
+                thread.start()
+                self._thread = thread
+
+    def close(self) -> None:
+        """End the thread."""
+        self._is_closed = True
+        self._end.put(None)
+        with self._lock:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _goes_on(self, seconds: float) -> bool:
+        """Wait, and return whether it was not closed meanwhile."""
+        if not self._is_closed:
+            with suppress(Empty):
+                self._end.get(timeout=seconds)
+        return not self._is_closed
+
+    def _run(self, store: Flushable) -> None:
+        quiet = 0.0
+        while self._goes_on(WAIT_SECONDS):
+            since = store.deferred.since
+            if since is None:
+                quiet += WAIT_SECONDS
+                if quiet >= _IDLE_SECONDS and self._leave(store):
+                    return
+                continue
+            quiet = 0.0
+            if time.monotonic() - since >= WAIT_SECONDS:
+                self._flush(store)
+
+    def _flush(self, store: Flushable) -> None:
+        try:
+            store.flush()
+        except StorageError:  # the writes stay deferred, and the next call raises the error
+            self._goes_on(_AFTER_FAILURE)
+
+    def _leave(self, store: Flushable) -> bool:
+        with self._lock:
+            if store.deferred.since is not None:
+                return False
+            self._thread = None
+            return True

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import literal, literal_column, select, tuple_, update
@@ -41,40 +42,45 @@ class Keeper:
         self._lock = threading.RLock()  # a finalizer may close a store at any time
         self._stores: weakref.WeakValueDictionary[int, Leases] = weakref.WeakValueDictionary()
         """The stores, by their ids; a run keeps its own store."""
-        self._wake: threading.Event | None = None
-        """Ends the thread; None if none runs."""
+        self._end: SimpleQueue[None] | None = None
+        """Ends the thread; None if none runs. A finalizer in that thread may put into it."""
 
     def add(self, store: Leases) -> None:
         """Keep the leases of one more store."""
         with self._lock:
             self._stores[id(store)] = store
-            if self._wake is None:
-                wake = threading.Event()
+            if self._end is None:
+                end = SimpleQueue[None]()
                 thread = threading.Thread(
-                    target=self._run, args=(wake,), name="wick-leases", daemon=True
+                    target=self._run, args=(end,), name="wick-leases", daemon=True
                 )
                 thread.start()
-                self._wake = wake
+                self._end = end
 
     def remove(self, store: Leases) -> None:
         """Let go of a store; the thread ends with the last one."""
         with self._lock:
             self._stores.pop(id(store), None)
-            if self._wake is not None and not self._stores:
-                self._wake.set()
-                self._wake = None
+            if self._end is not None and not self._stores:
+                self._end.put(None)
+                self._end = None
 
-    def _run(self, wake: threading.Event) -> None:
+    def _run(self, end: SimpleQueue[None]) -> None:
         rounds = 0
-        while not wake.wait(LOOK_SECONDS) and self._is_needed(wake):
-            rounds = self._look(rounds + 1)
+        while self._is_needed(end):
+            try:
+                end.get(timeout=LOOK_SECONDS)
+            except Empty:
+                rounds = self._look(rounds + 1)
+            else:
+                return
 
-    def _is_needed(self, wake: threading.Event) -> bool:
+    def _is_needed(self, end: SimpleQueue[None]) -> bool:
         """Return whether a store is left: one that was never closed may be gone."""
         with self._lock:
-            if self._wake is wake and not self._stores:
-                self._wake = None
-            return self._wake is wake
+            if self._end is end and not self._stores:
+                self._end = None
+            return self._end is end
 
     def _look(self, rounds: int) -> int:
         """Look after the leases once, and return after how many rounds they were renewed."""

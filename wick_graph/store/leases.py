@@ -649,8 +649,9 @@ class Leases:
             self._held.add(lease)
             self._core.owed.pop(lease.thread, None)
             if self._keeper is None:
-                self._keeper = keeper_for(self._core)
-                self._keeper.add(self)
+                keeper = keeper_for(self._core)
+                keeper.add(self)
+                self._keeper = keeper
 
     def _name(self) -> bytes:
         """Return a name of this saver that no other process or saver has."""

@@ -23,7 +23,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
-from wick_graph.store.commit_policy import WAIT_SECONDS, DeferredWrites, Entry
+from wick_graph.store.commit_policy import DeferredWrites, Entry, Flusher
 from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
 
 # --- Writers that share one commit, and its error.
@@ -155,75 +155,6 @@ def _in_child() -> None:
         _halted.pop().in_child()
 
 
-# --- A daemon thread that commits writes that were deferred long enough; it ends when idle.
-
-
-_IDLE_SECONDS: Final = 0.5
-
-_AFTER_FAILURE: Final = 1.0
-
-
-class Flushable(Protocol):
-    """A store, as the flusher sees it."""
-
-    deferred: DeferredWrites
-
-    def flush(self) -> None:
-        """Commit all deferred writes."""
-
-
-class Flusher:
-    """Commits the deferred writes of one store in time; its thread holds the store until then."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-
-    def wake(self, store: Flushable) -> None:
-        """Make sure that the thread of its store runs; cheap if it does already."""
-        with self._lock:
-            if self._thread is None and not self._stop.is_set():
-                self._thread = threading.Thread(
-                    target=self._run, args=(store,), name="wick-flush", daemon=True
-                )
-                self._thread.start()
-
-    def close(self) -> None:
-        """End the thread."""
-        self._stop.set()
-        with self._lock:
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-
-    def _run(self, store: Flushable) -> None:
-        quiet = 0.0
-        while not self._stop.wait(WAIT_SECONDS):
-            since = store.deferred.since
-            if since is None:
-                quiet += WAIT_SECONDS
-                if quiet >= _IDLE_SECONDS and self._leave(store):
-                    return
-                continue
-            quiet = 0.0
-            if time.monotonic() - since >= WAIT_SECONDS:
-                self._flush(store)
-
-    def _flush(self, store: Flushable) -> None:
-        try:
-            store.flush()
-        except StorageError:  # the writes stay deferred, and the next call raises the error
-            self._stop.wait(_AFTER_FAILURE)
-
-    def _leave(self, store: Flushable) -> bool:
-        with self._lock:
-            if store.deferred.since is not None:
-                return False
-            self._thread = None
-            return True
-
-
 # --- One thread that does the store's work for event loops, with one hop per call.
 
 
@@ -293,8 +224,9 @@ class Worker:
             if self._closed:
                 raise StorageError("the store is closed; open it again")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="wick-store", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name="wick-store", daemon=True)
+                thread.start()
+                self._thread = thread
             self._jobs.put(_Job(work, future.get_loop(), future, long))
             if self._store() is None:
                 self._jobs.put(None)

@@ -6,7 +6,7 @@ import importlib
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,12 @@ _CALL_SECONDS: Final = 60
 _OK: Final = 200
 
 _FIX: Final = "start one that speaks Docker's API, and set DOCKER_HOST if it is not Docker"
+
+
+_Socket = tuple[str, int, int]
+
+_known: Final[dict[_Socket, tuple[bool, str]]] = {}
+"""What the engines of this machine have said, by their sockets."""
 
 
 class Engine:
@@ -51,16 +57,27 @@ class Engine:
             docker = sdk()
             self._must_be_there()
             try:
-                if self._host is None:
-                    client = docker.from_env(timeout=_CALL_SECONDS)
-                else:
-                    client = docker.DockerClient(base_url=self._host, timeout=_CALL_SECONDS)
+                self._client = self._connected(docker)
             except (docker.errors.DockerException, OSError, ValueError) as error:
                 raise ConfigError(
                     f"no container engine answers ({_short(error)}); {_FIX}"
                 ) from None
-            self._client = client
         return self._client
+
+    def _connected(self, docker: Any) -> Any:
+        """Connect by the form of the API that the engine names as it answers a ping.
+
+        The SDK asks for the version itself, which takes Podman half a second.
+        """
+        client = self._in_form(docker, docker.constants.DEFAULT_DOCKER_API_VERSION)
+        with closing(client):
+            answer = client.api.get(f"{client.api.base_url}/_ping", timeout=_CALL_SECONDS)
+        return self._in_form(docker, answer.headers.get("Api-Version") or "auto")
+
+    def _in_form(self, docker: Any, version: str) -> Any:
+        if self._host is None:
+            return docker.from_env(timeout=_CALL_SECONDS, version=version)
+        return docker.DockerClient(base_url=self._host, timeout=_CALL_SECONDS, version=version)
 
     @contextmanager
     def speaking(self, doing: str) -> Iterator[Any]:
@@ -81,9 +98,12 @@ class Engine:
         except (errors.DockerException, OSError) as error:
             raise ConfigError(f"{doing} failed: {_short(error)}") from error
 
+    @property
+    def _address(self) -> str:
+        return self._host or os.environ.get("DOCKER_HOST") or _USUAL
+
     def _must_be_there(self) -> None:
-        address = self._host or os.environ.get("DOCKER_HOST") or _USUAL
-        kind, _, path = address.partition("://")
+        kind, _, path = self._address.partition("://")
         if kind == "unix" and not Path(path).exists():
             raise ConfigError(f"no container engine answers (there is no {path}); {_FIX}")
 
@@ -91,10 +111,22 @@ class Engine:
         """Say whether an ordinary user runs the engine, and where Podman's system call filter is.
 
         That user is root in the containers. Other engines than Podman have no such file: `""`.
-        Podman is asked once and by its own name, since each answer takes it 0.2 s or more.
+        Each answer takes Podman 0.2 s or more, so an engine of this machine is asked once for each
+        socket that it makes.
         """
+        socket = _identity(self._address)
+        if socket not in _known:
+            found = self._facts()
+            if socket is None or socket != _identity(self._address):
+                return found
+            _known[socket] = found
+        return _known[socket]
+
+    def _facts(self) -> tuple[bool, str]:
+        """Ask, Podman by its own name."""
         with self.speaking("asking the engine what it is") as client:
-            answer = client.api.get(f"{client.api.base_url}/v4.0.0/libpod/info")
+            own = f"{client.api.base_url}/v4.0.0/libpod/info"
+            answer = client.api.get(own, timeout=_CALL_SECONDS)
             if answer.status_code == _OK:
                 found = answer.json().get("host", {}).get("security", {})
                 return bool(found.get("rootless")), str(found.get("seccompProfilePath") or "")
@@ -157,6 +189,16 @@ def is_alive(name: str) -> bool:
     if host != platform.node() or not rest.isdigit():
         return bool(host)
     return machine.is_number_in_use(int(rest)) and machine.lives(int(rest), started) is not False
+
+
+def _identity(address: str) -> _Socket | None:
+    """Return what tells the socket of an engine from those before it; None for other addresses."""
+    kind, _, path = address.partition("://")
+    try:
+        found = Path(path).stat() if kind == "unix" else None
+    except OSError:
+        return None
+    return None if found is None else (address, found.st_ino, found.st_ctime_ns)
 
 
 def _short(error: BaseException) -> str:
