@@ -397,7 +397,8 @@ LEFT = """
 import sys
 from wick_graph import Agent
 from wick_graph.testing import ScriptedModel
-agent = Agent(model=ScriptedModel(["one two three"]), store=sys.argv[1] or None)
+long = " ".join(map(str, range(5_000)))  # more than waits for a reader
+agent = Agent(model=ScriptedModel([long]), store=sys.argv[1] or None)
 left = agent.stream("x", thread_id="t")
 print(next(left).event)
 """
@@ -410,10 +411,9 @@ def test_a_process_ends_though_it_read_a_stream_in_part(tmp_path: Path) -> None:
         command = [sys.executable, "-c", LEFT, url]
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "on_chat_model_start\n", "")
-    with Agent(
-        model=ScriptedModel(["one", "two"]), store=f"sqlite:///{tmp_path}/store.db"
-    ) as agent:
-        info = agent.store.threads.get("t")  # type: ignore[union-attr]
+    with SqlSaver.from_url(stored) as saver:
+        info = saver.threads.get("t")
+        assert info is not None
         assert (info.status, info.stopped_because) == ("idle", "cancelled")
 
 

@@ -18,7 +18,7 @@ from tests.foreign.test_record import plain
 from wick_graph import langgraph_config
 from wick_graph.debug import record
 from wick_graph.foreign.run import NAMED
-from wick_graph.store import SqlSaver, transactions
+from wick_graph.store import SqlSaver, commit_policy
 
 Writes = dict[str, list[tuple[str, Any]]]
 
@@ -84,7 +84,7 @@ def test_recorded_writes_equal_those_of_put_writes(name: str) -> None:
 
 def test_copies_are_committed_together(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = 20
-    monkeypatch.setattr(transactions, "WAIT_SECONDS", 60.0)  # however slow the machine is
+    monkeypatch.setattr(commit_policy, "WAIT_SECONDS", 60.0)  # however slow the machine is
     asked = [calls(("add", {"a": n, "b": 1})) for n in range(turns)]
     graph: Any = create_agent(model(*asked, "done"), tools=[add])
     commits: list[str] = []

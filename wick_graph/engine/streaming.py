@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import math
 import queue
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -526,7 +527,8 @@ def _end_all() -> None:
 
 @cache
 def _watch_exit() -> None:
-    atexit.register(_end_all)
+    """End them while pools of threads still take work, which `atexit` is too late for."""
+    getattr(threading, "_register_atexit", atexit.register)(_end_all)
 
 
 def read(
