@@ -27,7 +27,7 @@ def names(before: set[threading.Thread]) -> set[str]:
     return {one.name for one in since} & {"wick-leases", "wick-store", "wick-flush"}
 
 
-def collect(before: set[threading.Thread]) -> None:
+def collect_written(before: set[threading.Thread]) -> None:
     """Collect what is garbage as soon as nothing waits to be written: it takes a second here."""
     until(lambda: "wick-flush" not in names(before), "all is written")
     gc.collect()
@@ -46,7 +46,7 @@ async def test_nothing_of_it_stays(url: str, monkeypatch: pytest.MonkeyPatch) ->
         return tuple(map(weakref.ref, (agent, store._core, store._core._connection)))
 
     made = await use()
-    collect(before)
+    collect_written(before)
     until(lambda: not names(before), lambda: str(names(before)))
     assert [one() for one in made] == [None] * 3
     with Agent(model=ScriptedModel(["a", "b", "c"]), store=url) as again:
@@ -68,7 +68,7 @@ def test_what_waits_is_written_before_it_goes(url: str) -> None:
     before = {*threading.enumerate()}
     made = use()
     gc.collect()  # before it is written
-    collect(before)
+    collect_written(before)
     assert made() is None
     with SqlSaver.from_url(url) as saver:
         found = saver.get_tuple(config("t"))

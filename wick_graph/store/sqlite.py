@@ -271,10 +271,10 @@ def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:
 
 @cache
 def _expected() -> dict[str, frozenset[str]]:
+    rows, content = _new()
     with closing(sqlite3.connect(":memory:")) as connection:
-        for statement in statements():
-            connection.execute(statement)
-        return _schema(connection, _rows(connection))
+        connection.deserialize(content)
+        return _schema(connection, rows)
 
 
 _Row = tuple[str, str, str, str | None]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import functools
 import threading
 import time
 import weakref
@@ -189,9 +188,8 @@ class Worker:
     """
 
     def __init__(self, store: Batching) -> None:
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        end = functools.partial(self._jobs.put, None)
-        self._store = weakref.ref(store, lambda _: end())  # the caller keeps it alive
+        self._jobs = jobs = SimpleQueue[_Job | None]()
+        self._store = weakref.ref(store, lambda _: jobs.put(None))  # the caller keeps it alive
         self._kept: list[_Job | None] = []
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
