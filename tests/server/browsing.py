@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Sized
 from typing import Any
@@ -175,10 +176,28 @@ def asked(served: Served, token: str, agent: str, text: str) -> str:
         return str(done.json()["thread_id"])
 
 
+def intercept(page: Page, what: str | re.Pattern[str], answer: Any, **more: Any) -> None:
+    """Intercept what a page that is open asks for from now on.
+
+    Chromium says that it routes before each of the page's requests is: a request that follows at
+    once may reach the server. So the page asks for what only a route answers.
+    """
+    page.route("**/routed", lambda it: it.fulfill(body="yes"))
+    page.route(what, answer, **more)
+    for _ in range(WAIT // 50):
+        if page.evaluate("fetch('routed').then((it) => it.text())") == "yes":
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"{what} is not routed")
+
+
 def come(page: Page, held: Sized) -> None:
     """Wait until a route of the page holds something; the browser goes on meanwhile."""
-    while not held:
+    for _ in range(WAIT // 50):
+        if held:
+            return
         page.wait_for_timeout(50)
+    raise AssertionError("the page did not ask")
 
 
 def to(page: Page, place: str) -> None:

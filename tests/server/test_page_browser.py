@@ -21,6 +21,7 @@ from tests.server.browsing import (
     asked,
     chromium,
     come,
+    intercept,
     tab_to,
     watched,
 )
@@ -179,7 +180,7 @@ def test_a_late_answer_leads_nobody_back(served: Served, token: str, watched: Wa
     page.goto(f"{served.url}/ui/#/threads/{thread}/5")
     expect(page.get_by_role("grid", name="Moments")).to_be_visible(timeout=WAIT)
     held: list[Route] = []
-    page.route("**/move?*", lambda route: held.append(route))
+    intercept(page, "**/move?*", lambda route: held.append(route))
     page.keyboard.press("s")
     come(page, held)
     page.get_by_role("link", name="Agents").click()
@@ -305,13 +306,13 @@ def test_hostile_names_are_texts(served: Served, token: str, watched: Watched) -
     page = watched.opened(token)
     named = {"model": every[0], "tools": [*every], "hooks": [*every], "subagents": [*every]}
     agents = [{"agent_id": text, "system_prompt": text, "has_interrupt_on": text} for text in every]
-    page.route("**/v1/agents", lambda r: r.fulfill(json=[{**one, **named} for one in agents]))
+    intercept(page, "**/v1/agents", lambda r: r.fulfill(json=[{**one, **named} for one in agents]))
     named |= {"status": every[1], "last_error": every[2], "last_access": "2026-01-01"}
     threads = [
         {**named, "steps": 1, "thread_id": f"t{n}", "title": text, "agent": text, "parent": text}
         for n, text in enumerate(every)
     ]
-    page.route("**/v1/threads?**", lambda route: route.fulfill(json=threads))
+    intercept(page, "**/v1/threads?**", lambda route: route.fulfill(json=threads))
     asks = [
         {
             **{"id": f"q{n}", "interrupt_id": f"i{n}", "thread_id": "t0", "prompt": text},
@@ -326,7 +327,7 @@ def test_hostile_names_are_texts(served: Served, token: str, watched: Watched) -
         }
         for n, text in enumerate(every)
     ]
-    page.route("**/v1/threads/t0/approvals", lambda route: route.fulfill(json=asks))
+    intercept(page, "**/v1/threads/t0/approvals", lambda route: route.fulfill(json=asks))
     of_agents = [f"agents/{quote(text)}" for text in TRICKS[:3]]
     for place in ("agents", "", "approvals", f"new/{HOSTILE[1]}", *of_agents):
         page.goto(f"{served.url}/ui/#/{place}")
@@ -352,7 +353,7 @@ def test_data_that_looks_like_the_pages_own_is_shown(
     thread = asked(served, token, "default", "Look at odd data.")
     page = watched.opened(token)
     answer = {"path": "", "value": [*ODD, "after all of them"], "offset": 0, "total": 7}
-    page.route("**/state?*", lambda route: route.fulfill(json=answer))
+    intercept(page, "**/state?*", lambda route: route.fulfill(json=answer))
     page.goto(f"{served.url}/ui/#/threads/{thread}")
     page.get_by_role("tab", name="State").click()
     expect(page.get_by_text("after all of them")).to_be_visible(timeout=WAIT)
@@ -364,7 +365,7 @@ def test_a_running_thread_is_followed_again_after_its_stream_broke_off(
 ) -> None:
     thread = asked(served, token, "default", "Break off.")
     page = watched.opened(token)
-    page.route("**/stream?follow=*", lambda route: route.fulfill(body=""))
+    intercept(page, "**/stream?follow=*", lambda route: route.fulfill(body=""))
     with page.expect_request("**/stream?follow=*"):
         page.goto(f"{served.url}/ui/#/threads/{thread}")
     with page.expect_request("**/stream?follow=*"):

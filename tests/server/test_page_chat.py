@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
-from tests.server.browsing import WAIT, Watched, asked, chromium, come, tab_to, to, watched
+from tests.server.browsing import (
+    WAIT,
+    Watched,
+    asked,
+    chromium,
+    come,
+    intercept,
+    tab_to,
+    to,
+    watched,
+)
 from tests.server.support import ENDLESS, Served, serving
 from tests.support.waiting import until
 
@@ -342,7 +352,7 @@ def test_a_draft_survives_and_of_two_tabs_one_decides(
     rest = other.get_by_role("article", name=re.compile("in Two tabs."))
     expect(rest).to_have_count(3, timeout=WAIT)
     # What the second tab knows stays old: news of others do not reach it.
-    other.route("**/threads?status=waiting*", lambda route: route.abort())
+    intercept(other, "**/threads?status=waiting*", lambda route: route.abort())
     mine = page.get_by_role("article", name=re.compile("in Two tabs."))
     for nth in (1, 2):
         mine.nth(nth).get_by_role("button", name="Approve", exact=True).click()
@@ -395,7 +405,9 @@ def test_no_list_that_crosses_a_deletion_brings_a_thread_back(
         page.get_by_role("button", name="Delete", exact=True).click()
 
     lists: list[tuple[Route, APIResponse]] = []
-    page.route("**/threads?limit=*", lambda route: lists.append((route, route.fetch())), times=1)
+    intercept(
+        page, "**/threads?limit=*", lambda route: lists.append((route, route.fetch())), times=1
+    )
     asked(served, token, "talker", "It stays.")
     come(page, lists)
     deleted("Gone first.")
@@ -407,7 +419,7 @@ def test_no_list_that_crosses_a_deletion_brings_a_thread_back(
     expect(name("Gone first.")).to_have_count(0)
 
     deletions: list[Route] = []
-    page.route(re.compile("/threads/[^/]+$"), lambda route: deletions.append(route))
+    intercept(page, re.compile("/threads/[^/]+$"), lambda route: deletions.append(route))
     deleted("Gone next.")
     come(page, deletions)
     asked(served, token, "talker", "It stays too.")

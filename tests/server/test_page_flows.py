@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.server.browsing import WAIT, Watched, asked, chromium, come, to, watched
+from tests.server.browsing import WAIT, Watched, asked, chromium, come, intercept, to, watched
 from tests.server.support import ENDLESS, Served, serving
 from wick_graph.store import SqlSaver
 
@@ -183,7 +183,7 @@ def test_a_large_graph_opens_as_a_list(
     served: Served, token: str, watched: Watched, count: int, drawn: bool
 ) -> None:
     page = watched.opened(token)
-    page.route("**/agents/careful/graph", lambda route: route.fulfill(json=boxes(count)))
+    intercept(page, "**/agents/careful/graph", lambda route: route.fulfill(json=boxes(count)))
     to(page, "#/agents/careful")
     outline = page.locator(".outline")
     expect(page.locator("svg.graph")).to_have_count(int(drawn), timeout=WAIT)
