@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import cProfile
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from tests.journal.support import agent_of
 from tests.source import PACKAGE
 from tests.support import axe
+from tests.support.browser import PATH, launched
 from wick_graph import tool
 from wick_graph.exports.page import as_page
 from wick_graph.exports.plain import LONGEST, Hider
@@ -28,7 +28,6 @@ ATTACK = (
     "</script><script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
     "<!--<script> ]]> \u2028 &lt;b&gt; ${1} \\u003c"
 )
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def page_of(journal: Journal) -> str:
@@ -148,12 +147,12 @@ def test_a_thread_without_a_journal_says_so(saver: SqlSaver, tmp_path: Path) -> 
 
 def opened(page: str, tmp_path: Path, at: str = "") -> str:
     """Return what a browser makes of the page, from the disk and with no network."""
-    assert BROWSER is not None
+    assert PATH is not None, "install Debian's chromium-headless-shell, as .ci/run does"
     path = tmp_path / "page.html"
     path.write_text(page, encoding="utf-8")
     done = subprocess.run(
         [
-            BROWSER,
+            PATH,
             *(
                 "--headless",
                 "--no-sandbox",
@@ -170,7 +169,6 @@ def opened(page: str, tmp_path: Path, at: str = "") -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
 def test_a_browser_shows_it_from_the_disk(journal: Journal, tmp_path: Path) -> None:
     shown = opened(page_of(journal), tmp_path, "#55,Request")
     assert f'aria-rowcount="{journal.last()}"' in shown
@@ -179,7 +177,6 @@ def test_a_browser_shows_it_from_the_disk(journal: Journal, tmp_path: Path) -> N
     assert "exactly what was sent" in shown
 
 
-@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
 def test_an_attack_is_shown_and_not_run(saver: SqlSaver, tmp_path: Path) -> None:
     shown = opened(page_of(attacked(saver)), tmp_path, "#9,State")
     assert "<title>x, recorded</title>" in shown
@@ -200,13 +197,10 @@ def test_it_is_made_of_the_modules_of_the_served_page(journal: Journal) -> None:
 @contextmanager
 def shown_in_a_browser(page: str, tmp_path: Path, at: str = "") -> Iterator[Page]:
     """Show the page from the disk; a request, a refusal or an error fails."""
-    expect.set_options(timeout=60_000)
     path = tmp_path / "shown.html"
     path.write_text(page, encoding="utf-8")
     said: list[str] = []
-    assert BROWSER is not None, "install Debian's chromium, as .ci/run does"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+    with launched() as browser:
         context = browser.new_context(viewport={"width": 1_280, "height": 900})
         context.on("request", lambda request: said.append(request.url))
         context.on("console", lambda message: said.append(message.text))
@@ -214,7 +208,6 @@ def shown_in_a_browser(page: str, tmp_path: Path, at: str = "") -> Iterator[Page
         shown = context.new_page()
         shown.goto(f"{path.as_uri()}{at}")
         yield shown
-        browser.close()
     assert said == [path.as_uri()]
 
 

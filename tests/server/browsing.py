@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Sized
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.server.support import Served
-
-WAIT = 60_000
-"""Milliseconds after which a test gives up."""
+from tests.support.browser import WAIT, launched
 
 HOSTILE = (
     "<script>window.owned=1</script>",
@@ -148,13 +145,8 @@ def tab_to(page: Page, wanted: Locator) -> None:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert path is not None, "install Debian's chromium, as .ci/run does"
-    expect.set_options(timeout=WAIT)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

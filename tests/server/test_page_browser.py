@@ -16,7 +16,6 @@ from tests.server.browsing import (
     HOSTILE,
     MARKUP,
     TRICKS,
-    WAIT,
     Watched,
     asked,
     chromium,
@@ -26,6 +25,7 @@ from tests.server.browsing import (
     watched,
 )
 from tests.server.support import AGENTS, Served, serving
+from tests.support.browser import WAIT
 
 __all__ = ["chromium", "watched"]
 

@@ -11,7 +11,6 @@ import pytest
 from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
 from tests.server.browsing import (
-    WAIT,
     Watched,
     asked,
     chromium,
@@ -22,6 +21,7 @@ from tests.server.browsing import (
     watched,
 )
 from tests.server.support import ENDLESS, Served, serving
+from tests.support.browser import WAIT
 from tests.support.waiting import until
 
 __all__ = ["chromium", "watched"]

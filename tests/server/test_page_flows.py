@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.server.browsing import WAIT, Watched, asked, chromium, come, intercept, to, watched
+from tests.server.browsing import Watched, asked, chromium, come, intercept, to, watched
 from tests.server.support import ENDLESS, Served, serving
+from tests.support.browser import WAIT
 from wick_graph.store import SqlSaver
 
 __all__ = ["chromium", "watched"]

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.browsing import WAIT, Watched, chromium
+from tests.server.browsing import Watched, chromium
 from tests.server.support import Served, serving
 from tests.source import PACKAGE
 from tests.support import axe, small
+from tests.support.browser import WAIT
 
 __all__ = ["chromium"]
 

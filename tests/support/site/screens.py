@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from tests.server.support import Served
+from tests.support.browser import PATH, WAIT, launched
 from tests.support.site import SiteError
 from wick_graph.cli.init import write_files
 
@@ -28,8 +28,6 @@ VIEWS: Final = {
 }
 """By the names of their pictures: the view, and what is there once it is whole."""
 
-WAIT: Final = 60_000
-
 TALK: Final = (
     'Where is my order? find_order(number="A-17")',
     'Pay it back, please. refund(number="A-17", amount=80)',
@@ -42,13 +40,11 @@ def made() -> dict[str, bytes]:
     Raises:
         SiteError: There is no Chromium.
     """
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
+    if PATH is None:
         raise SiteError("the pictures of the page need Debian's chromium; install it")
-    with TemporaryDirectory() as folder, served(Path(folder)) as server, sync_playwright() as made:
+    with TemporaryDirectory() as folder, served(Path(folder)) as server, launched() as browser:
         token = server.wick("token", "create", "--scope", "run,approve,debug,admin")
         first, _ = [run(server, token, text) for text in TALK]
-        browser = made.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1_280, "height": 800})
         page.goto(f"{server.url}/ui/")
         page.get_by_label("Access token").fill(token)
@@ -56,7 +52,6 @@ def made() -> dict[str, bytes]:
         expect(page.get_by_role("heading", name="Threads")).to_be_visible(timeout=WAIT)
         taken = {"page-debugger": forked(page, first)}
         taken |= {name: taken_of(page, name, first) for name in VIEWS}
-        browser.close()
     return {f"pictures/{name}.png": data for name, data in taken.items()}
 
 
