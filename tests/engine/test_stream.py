@@ -417,6 +417,27 @@ def test_a_process_ends_though_it_read_a_stream_in_part(tmp_path: Path) -> None:
         assert (info.status, info.stopped_because) == ("idle", "cancelled")
 
 
+STUCK = """
+import time
+from wick_graph import Agent, BaseHook
+from wick_graph.engine import streaming
+from wick_graph.testing import ScriptedModel
+streaming._EXIT_SECONDS = 0.5
+class Stuck(BaseHook):
+    name = "stuck"
+    async def awrap_model_call(self, request, next):
+        time.sleep(1_000)  # nothing else of its loop runs meanwhile
+left = Agent(model=ScriptedModel(["x"]), hooks=[Stuck()]).stream("x")
+print(next(left).event)
+"""
+
+
+def test_a_process_waits_for_no_run_that_cannot_be_stopped() -> None:
+    command = [sys.executable, "-c", STUCK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "on_chat_model_start\n", "")
+
+
 def test_a_fork_may_close_a_stream_that_its_parent_reads() -> None:
     agent, _ = agent_of("one two three", store=None)
     stream = agent.stream("x")
