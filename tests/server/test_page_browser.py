@@ -22,6 +22,7 @@ from tests.server.browsing import (
     come,
     intercept,
     tab_to,
+    to,
     watched,
 )
 from tests.server.support import AGENTS, Served, serving
@@ -189,6 +190,60 @@ def test_a_late_answer_leads_nobody_back(served: Served, token: str, watched: Wa
         held[0].continue_()
     page.wait_for_timeout(300)
     assert page.url.endswith("#/agents")
+
+
+AT_ONCE = """() => {
+  const real = fetch;
+  window.fetch = async (...asked) => {
+    const got = await real(...asked);
+    if (!asked[0].includes("/move?")) return got;
+    const said = await got.json();
+    location.hash = "#/agents";
+    return { ok: true, json: async () => said };
+  };
+}"""
+"""Leaves a run in the instant before an answer is read: the view is still that of the run."""
+
+
+def test_an_answer_of_the_instant_before_leads_nobody_back(
+    served: Served, token: str, watched: Watched
+) -> None:
+    thread = asked(served, token, "default", "Left at once.")
+    page = watched.opened(token)
+    page.goto(f"{served.url}/ui/#/threads/{thread}/5")
+    expect(page.get_by_role("grid", name="Moments")).to_be_visible(timeout=WAIT)
+    page.evaluate(AT_ONCE)
+    page.keyboard.press("s")
+    expect(page.get_by_role("heading", name="Agents")).to_be_visible(timeout=WAIT)
+    assert page.url.endswith("#/agents")
+
+
+@pytest.mark.parametrize(
+    ("view", "label", "what"),
+    [
+        ("new", "Message", "**/v1/sessions/*"),
+        ("new/default", "What shall it do?", "**/v1/agents/default/stream"),
+    ],
+    ids=["new run", "new chat"],
+)
+def test_what_begins_late_leads_nobody_there(
+    served: Served, token: str, watched: Watched, view: str, label: str, what: str
+) -> None:
+    page = watched.opened(token)
+    to(page, f"#/{view}")
+    field = page.get_by_label(label).or_(page.get_by_placeholder(label))
+    field.fill("Left before it begins.")
+    held: list[Route] = []
+    intercept(page, what, lambda route: held.append(route), times=1)
+    field.press("Enter")
+    come(page, held)
+    page.get_by_role("link", name="Approvals").click()
+    expect(page.get_by_role("heading", name="Approvals")).to_be_visible(timeout=WAIT)
+    with page.expect_response(what):
+        held[0].continue_()
+    page.wait_for_timeout(300)
+    assert page.url.endswith("#/approvals")
+    assert page.evaluate("sessionStorage.getItem('wick-session')") is None
 
 
 def test_by_keyboard_to_the_request_and_into_a_fork(

@@ -28,7 +28,7 @@ def sources() -> list[Path]:
 
 def head(source: Path) -> bytes:
     """Return the first line of the small file of a source."""
-    return f"/*{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}*/\n".encode()
+    return f"/*{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}*/\n".encode()
 
 
 def made() -> dict[str, bytes]:

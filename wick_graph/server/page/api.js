@@ -44,6 +44,9 @@ export async function current(get) {
   }
 }
 
+/** The path of a thread, of the server and of the page. @param {string} thread */
+export const threadPath = (thread) => `/threads/${encodeURIComponent(thread)}`;
+
 export const secret = () => sessionStorage.getItem(KEY) ?? "";
 
 /** @param {string} path @param {RequestInit & {token?: string, key?: string}} [options] */
@@ -114,6 +117,25 @@ export async function lines(path, query, stop, take) {
   }
 }
 
+/** The parts of the address after the sign `#`. */
+export const address = () => location.hash.replace(/^#\/?/, "").split("/").map(decoded);
+
+/** @param {string} text */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Whether the address is that of a view; it changes before the view does, and a late answer leads nobody back.
+ * @param {string} view @param {string} [name] */
+export function isAt(view, name) {
+  const [now, of] = address();
+  return now === view && (of || undefined) === name;
+}
+
 /** Show another place of the page, without a step of the browser's history. @param {string} path @param {number} seq */
 export function goTo(path, seq) {
   history.replaceState(null, "", `${path}/${seq}`);
@@ -141,7 +163,7 @@ export async function identify() {
   const link = new URLSearchParams(location.hash.slice(1)).get("link");
   if (link) {
     const thread = new URLSearchParams(location.hash.slice(1)).get("thread");
-    history.replaceState(null, "", thread ? `#/threads/${encodeURIComponent(thread)}` : "#/");
+    history.replaceState(null, "", thread ? `#${threadPath(thread)}` : "#/");
     if (await signIn(link).then(() => true, () => false)) return;
   }
   if (!secret()) await fromOtherTab();

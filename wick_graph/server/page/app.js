@@ -1,6 +1,6 @@
 // The page: which view is shown, and the bar above it.
 import { effect, html, render, signal, useEffect } from "./vendor/preact.js";
-import { identify, signOut, who } from "./api.js";
+import { address, identify, signOut, who } from "./api.js";
 import { Agent, Agents } from "./agents.js";
 import { Approvals, groups, watch } from "./approvals.js";
 import { Chat, NewChat } from "./chat.js";
@@ -14,17 +14,8 @@ import { Gateway, Trace, Traces } from "./traces.js";
 /** The parts of the address after the sign `#`. */
 const place = signal(/** @type {string[]} */ ([]));
 const read = () => {
-  place.value = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
+  place.value = address();
 };
-
-/** @param {string} text */
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
 
 function View() {
   const [view, name, seq] = place.value;

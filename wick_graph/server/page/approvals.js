@@ -1,6 +1,6 @@
 // All that waits for a person, over all threads: a form for each call, and one answer for each thread.
 import { html, signal, useEffect, useRef } from "./vendor/preact.js";
-import { ask, begin, current, who } from "./api.js";
+import { ask, begin, current, threadPath, who } from "./api.js";
 import { listen } from "./stream.js";
 import { counted, Value } from "./values.js";
 
@@ -38,7 +38,7 @@ async function waiting() {
   return Promise.all(
     threads.map(async (/** @type {any} */ thread) => ({
       thread,
-      questions: await ask(`/threads/${encodeURIComponent(thread.thread_id)}/approvals`).catch(() => []),
+      questions: await ask(`${threadPath(thread.thread_id)}/approvals`).catch(() => []),
     })),
   );
 }

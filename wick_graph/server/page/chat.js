@@ -1,6 +1,6 @@
 // A conversation with an agent: its messages page by page, the run that goes on, and what to say next.
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, begin, send, who } from "./api.js";
+import { ask, begin, isAt, send, threadPath, who } from "./api.js";
 import { groups, Questions, Refusal } from "./approvals.js";
 import { Markdown } from "./markdown.js";
 import { follow, listen } from "./stream.js";
@@ -15,7 +15,7 @@ class Conversation {
   /** @param {string} id */
   constructor(id) {
     this.id = id;
-    this.path = `/threads/${encodeURIComponent(id)}`;
+    this.path = threadPath(id);
     this.info = signal(/** @type {any} */ (null));
     this.more = signal(/** @type {Record<string, any>} */ ({}));
     this.failed = signal("");
@@ -194,7 +194,7 @@ function Long({ item, thread, as }) {
   const text = item.text + more;
   const shown = item.output ?? text;
   const whole = item.output === undefined ? text : item.output + more;
-  const load = () => ask(`/threads/${encodeURIComponent(thread)}/blobs/${item.cut?.name}`, { offset: whole.length }).then((piece) => setMore(more + piece.text), (failed) => setError(failed.message));
+  const load = () => ask(`${threadPath(thread)}/blobs/${item.cut?.name}`, { offset: whole.length }).then((piece) => setMore(more + piece.text), (failed) => setError(failed.message));
   return html`${as(item.output === undefined ? text : shown + more)}
     ${item.cut && whole.length < item.cut.chars && html`<p class="faint line">${counted(whole.length, "character")} of ${item.cut.chars.toLocaleString("en")} <button onClick=${load}>Show more</button> ${error}</p>`}`;
 }
@@ -225,7 +225,7 @@ function Mine({ item, conversation }) {
   const may = conversation?.runs.length && item.at !== undefined && !item.cut && who.value?.scopes.includes("run");
   const fork = (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (text?.trim()) conversation?.edit(item.at ?? 0, text).then((thread) => (setText(null), go(thread)), (failed) => setError(failed.message));
+    if (text?.trim()) conversation?.edit(item.at ?? 0, text).then((thread) => (setText(null), isAt("chat", conversation.id) && go(thread)), (failed) => setError(failed.message));
   };
   if (text !== null) return html`<form class="mine" onSubmit=${fork}>
     <label for=${`e-${item.key}`}>Say this in a fork; the thread stays as it is</label>
@@ -368,7 +368,7 @@ function Beside({ conversation }) {
     <p class="faint">${usage ? `${counted(usage.calls ?? 0, "model call")}, ${counted(usage.input_tokens ?? 0, "token")} in, ${(usage.output_tokens ?? 0).toLocaleString("en")} out` : "no usage is recorded"}</p>
     ${money && html`<p class="faint">${money}</p>`}
     ${info?.parent && html`<p><a href=${`#/chat/${encodeURIComponent(info.parent)}`}>The thread that made this one</a></p>`}
-    <p><a href=${`#/threads/${encodeURIComponent(conversation.id)}`}>Its run, step by step</a></p>
+    <p><a href=${`#${threadPath(conversation.id)}`}>Its run, step by step</a></p>
   </aside>`;
 }
 
@@ -443,6 +443,6 @@ export function NewChat({ agent }) {
   return html`<main class="page new">
     <h1>A chat with ${agent}</h1>
     <${Composer} name=${`new ${agent}`} isRunning=${false} placeholder="What shall it do?"
-      say=${async (/** @type {string} */ text) => void go(await say(agent, text))} />
+      say=${(/** @type {string} */ text) => say(agent, text).then((thread) => void (isAt("new", agent) && go(thread)))} />
   </main>`;
 }

@@ -1,6 +1,6 @@
 // Two runs side by side, visit by visit; the first difference is marked.
 import { html, useEffect, useState } from "./vendor/preact.js";
-import { ask } from "./api.js";
+import { ask, threadPath } from "./api.js";
 import { counted } from "./values.js";
 
 /** @param {{parts: string[]}} props */
@@ -12,7 +12,7 @@ export function Compare({ parts: [thread, run, other, theirs] }) {
     const stop = new AbortController();
     setMade(null);
     const query = { run, theirs, ...(other === thread ? {} : { other }) };
-    ask(`/threads/${encodeURIComponent(thread)}/compare`, query, stop.signal).then(setMade, (failed) => stop.signal.aborted || setError(failed.message));
+    ask(`${threadPath(thread)}/compare`, query, stop.signal).then(setMade, (failed) => stop.signal.aborted || setError(failed.message));
     return () => stop.abort();
   }, [thread, run, other, theirs]);
   const go = (/** @type {any} */ event) => {
@@ -38,8 +38,8 @@ export function Compare({ parts: [thread, run, other, theirs] }) {
       seconds ${made.seconds[0].toFixed(3)} and ${made.seconds[1].toFixed(3)} (${change(made.seconds[0], made.seconds[1])}).
       <label class="line"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> also what is the same</label></p>
     <div class="scroll" tabindex="0" role="region" aria-label="Visits"><table class="compared">
-      <thead><tr><th scope="col">Visit</th><th scope="col"><a href=${`#/threads/${encodeURIComponent(thread)}`}>${thread}, run ${run}</a></th>
-        <th scope="col"><a href=${`#/threads/${encodeURIComponent(other)}`}>${other}, run ${theirs}</a></th></tr></thead>
+      <thead><tr><th scope="col">Visit</th><th scope="col"><a href=${`#${threadPath(thread)}`}>${thread}, run ${run}</a></th>
+        <th scope="col"><a href=${`#${threadPath(other)}`}>${other}, run ${theirs}</a></th></tr></thead>
       <tbody>${shown.map((/** @type {{row: any, at: number}} */ { row, at }) => html`<tr key=${at} class=${row.same ? "" : at === first ? "first differs" : "differs"}>
         <th scope="row">${row.same ? "" : "≠ "}${row.node} ${row.visit}${row.part && row.part !== "text" ? ` (${row.part})` : ""}</th>
         <td><pre>${row.a ?? "—"}</pre></td><td><pre>${row.b ?? "—"}</pre></td></tr>`)}</tbody></table></div>

@@ -214,6 +214,12 @@ const here = signal(Number(/(\d+)(?:,\w+)?$/.exec(location.hash)?.[1]) || moment
 /** The tab that the address names. */
 export const tabOf = () => /,(\w+)$/.exec(location.hash)?.[1] ?? "";
 
+/** The path of a thread, of the server and of the page. @param {string} thread */
+export const threadPath = (thread) => `/threads/${encodeURIComponent(thread)}`;
+
+/** Whether the recording is still shown: nothing else is. */
+export const isAt = () => true;
+
 /** Go to a moment, and write its place into the address. @param {string} path @param {number} seq */
 export function goTo(path, seq) {
   here.value = seq;

@@ -1,6 +1,6 @@
 // What is recorded of one moment: what changed, the state, the request with its sources, and why.
 import { html, useEffect, useState } from "./vendor/preact.js";
-import { ask, isFile, lacks, tabOf } from "./api.js";
+import { ask, isFile, lacks, tabOf, threadPath } from "./api.js";
 import { Graph } from "./graph.js";
 import { Lanes } from "./lanes.js";
 import { counted, Value } from "./values.js";
@@ -43,7 +43,7 @@ function Why({ thread, seq, go, path }) {
     ${answer.causes.map(
       (/** @type {any} */ cause) => html`<li>
         ${cause.text} ${cause.thread_id
-          ? html`<a href=${`#/threads/${encodeURIComponent(cause.thread_id)}/${cause.seq}`}>Go to ${cause.thread_id}</a>`
+          ? html`<a href=${`#${threadPath(cause.thread_id)}/${cause.seq}`}>Go to ${cause.thread_id}</a>`
           : html`<button onClick=${() => go(cause.seq)}>Go to ${cause.seq}</button>`}
       </li>`,
     )}
@@ -154,7 +154,7 @@ function Request(props) {
 function Moment(props) {
   const found = useAnswer(props.thread, props.seq, "");
   const child = props.row?.kind === "agent" && found.answer?.facts.thread;
-  const below = isFile ? found.answer?.below : typeof child === "string" && `#/threads/${encodeURIComponent(child)}`;
+  const below = isFile ? found.answer?.below : typeof child === "string" && `#${threadPath(child)}`;
   return shown(found, (answer) => html`
     <p><code>${answer.position}</code></p>
     <pre>${answer.line.trim()}</pre>

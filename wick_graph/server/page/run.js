@@ -1,6 +1,6 @@
 // One thread's recording: its moments in a list of which only the visible part exists, and the inspector.
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, goTo, isFile, lines, save } from "./api.js";
+import { ask, goTo, isAt, isFile, lines, save, threadPath } from "./api.js";
 import { Inspector } from "./inspector.js";
 import { close, Debugger, mayDebug, open, resume, running, said, say, session } from "./session.js";
 import { follow } from "./stream.js";
@@ -304,10 +304,8 @@ export function Run({ thread: id, seq }) {
   const [help, setHelp] = useState(false);
   const last = moments.last.value;
   const here = Math.min(Math.max(seq, moments.before + 1), Math.max(last, 1));
-  const shown = useRef(""); // the thread whose run is here: a late answer leads nobody back to it
-  shown.current = id;
   const show = (/** @type {string} */ where, /** @type {number} */ at) => {
-    if (shown.current === id) goTo(`#/threads/${encodeURIComponent(where)}`, at);
+    if (isAt("threads", id)) goTo(`#${threadPath(where)}`, at);
   };
   const go = (/** @type {number} */ to) => show(id, Math.min(Math.max(to, moments.before + 1), moments.last.peek() || 1));
   const cursor = useRef(here);
@@ -353,8 +351,7 @@ export function Run({ thread: id, seq }) {
       .catch((failed) => stop.signal.aborted || setError(failed.message));
     return () => {
       stop.abort();
-      if (shown.current === id) shown.current = "";
-      setTimeout(() => session.peek() && !location.hash.startsWith(`#/threads/${encodeURIComponent(session.peek()?.thread_id ?? "")}`) && close());
+      setTimeout(() => session.peek() && !location.hash.startsWith(`#${threadPath(session.peek()?.thread_id ?? "")}`) && close());
     };
   }, [thread]);
   moments.changed.value;
@@ -394,7 +391,7 @@ export function Run({ thread: id, seq }) {
         ${about.info.agent && html`<a href=${`#/chat/${thread}`}>Chat</a>`}
         ${!isFile && last > 0 && html`<button class="quiet" title="One file that shows this recording offline; secrets are hidden"
           onClick=${() => save(`/threads/${thread}/export`, `${id}.html`).catch((failed) => void (said.value = failed.message))}>Export</button>`}
-        ${(about.info.above || about.info.parent) && html`<a href=${about.info.above ?? `#/threads/${encodeURIComponent(about.info.parent)}`}>The run that made this thread</a>`}
+        ${(about.info.above || about.info.parent) && html`<a href=${about.info.above ?? `#${threadPath(about.info.parent)}`}>The run that made this thread</a>`}
       </p>
       ${about.recording.notes.map((/** @type {string} */ note) => html`<p class="note">${note}</p>`)}
       ${moments.failed.value && html`<p class="bad" role="alert">${moments.failed.value}</p>`}

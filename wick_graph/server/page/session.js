@@ -1,6 +1,6 @@
 // A session of the debugger: one per page; its commands are those of the terminal.
 import { html, signal, useEffect, useRef, useState } from "./vendor/preact.js";
-import { ask, send, who } from "./api.js";
+import { ask, isAt, send, threadPath, who } from "./api.js";
 import { counted } from "./values.js";
 
 const ALIVE = 20_000; // milliseconds between two signs of life; the server waits for 60 s
@@ -32,6 +32,7 @@ const put = (kind, lines) => {
 /** @param {About | null} about */
 function hold(about) {
   clearInterval(alive);
+  if (about?.session !== session.peek()?.session) running.value = false;
   session.value = about;
   if (about) sessionStorage.setItem(KEY, about.session);
   else sessionStorage.removeItem(KEY);
@@ -49,7 +50,7 @@ function lost(error) {
  * @param {{thread?: string, agent?: string}} of */
 export async function open({ thread, agent }) {
   const about = thread
-    ? await send("POST", `/threads/${encodeURIComponent(thread)}/sessions`)
+    ? await send("POST", `${threadPath(thread)}/sessions`)
     : await send("POST", "/sessions", { agent });
   hold(about);
 }
@@ -77,17 +78,19 @@ export async function say(line, at) {
   const about = session.peek();
   if (!about) return null;
   const path = `/sessions/${about.session}`;
+  const isOpen = () => session.peek()?.session === about.session;
   put("in", [line]);
   try {
     let reply = await send("POST", path, { line, ...(at ? { at } : {}) });
     if (running.peek()) return null; // it was for the command that goes on
     running.value = reply.running;
-    while (reply.running) {
+    while (reply.running && isOpen()) {
       session.value = reply.session;
       said.value = `The agent runs: ${reply.session.mode}`;
       put("", reply.lines);
       reply = await ask(path);
     }
+    if (!isOpen()) return null; // it was closed meanwhile; another may be open
     running.value = false;
     session.value = reply.session;
     plan.value = reply.plan;
@@ -97,8 +100,10 @@ export async function say(line, at) {
     said.value = reply.error || (stop ? `Stopped: ${stop.text || stop.reason}, moment ${stop.seq ?? 0}` : said.peek());
     return reply;
   } catch (error) {
-    running.value = false;
-    lost(error);
+    if (isOpen()) {
+      running.value = false;
+      lost(error);
+    }
     return null;
   }
 }
@@ -213,7 +218,8 @@ export function NewRun() {
       await close();
       await open({ agent: agent.value });
       const reply = await say(`run ${text.value}`);
-      if (reply?.stop) location.hash = `#/threads/${encodeURIComponent(reply.session.thread_id)}/${reply.session.seq ?? 1}`;
+      if (!isAt("new")) return void (reply && (await close())); // the reader has left
+      if (reply?.stop) location.hash = `#${threadPath(reply.session.thread_id)}/${reply.session.seq ?? 1}`;
       else setError(reply?.error ?? said.peek());
     } catch (failed) {
       setError(/** @type {Error} */ (failed).message);

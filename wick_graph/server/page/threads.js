@@ -1,7 +1,7 @@
 // The view of signing in, and the list of threads with those below them.
 import { html, signal, useEffect, useState } from "./vendor/preact.js";
 import { agents, Beginnings, loadAgents } from "./agents.js";
-import { ask, current, send, signIn, who } from "./api.js";
+import { ask, current, send, signIn, threadPath, who } from "./api.js";
 import { listen } from "./stream.js";
 import { counted } from "./values.js";
 
@@ -53,7 +53,7 @@ const MARKS = /** @type {Record<string, string>} */ ({
 
 /** Delete a thread for good. @param {string} id */
 async function drop(id) {
-  await send("DELETE", `/threads/${encodeURIComponent(id)}`);
+  await send("DELETE", threadPath(id));
   threads.value = (threads.peek() ?? []).filter((known) => known.thread_id !== id);
 }
 
@@ -70,7 +70,7 @@ function Thread({ one, all, depth }) {
   const [asks, setAsks] = useState(false);
   const [error, setError] = useState("");
   const [cost, setCost] = useState(/** @type {string | null} */ (null));
-  const path = `/threads/${encodeURIComponent(one.thread_id)}`;
+  const path = threadPath(one.thread_id);
   const name = one.title || one.thread_id;
   const count = async () => {
     const { last } = await ask(`${path}/recording`).catch(() => ({ last: 0 }));
@@ -90,7 +90,7 @@ function Thread({ one, all, depth }) {
       <p class="line">
         ${asks
           ? html`<span>Delete it for good?</span> <button class="danger" ref=${(/** @type {any} */ found) => found?.focus()} onClick=${() => drop(one.thread_id).catch((failure) => setError(failure.message))}>Delete</button> <button onClick=${() => setAsks(false)}>Keep</button>`
-          : html`<a href=${`#/threads/${encodeURIComponent(one.thread_id)}`} aria-label=${`Run of ${name}`}>Run</a>
+          : html`<a href=${`#${threadPath(one.thread_id)}`} aria-label=${`Run of ${name}`}>Run</a>
               ${cost === null && html`<button class="quiet" aria-label=${`Cost of ${name}`} onClick=${count}>Cost</button>`}
               ${who.value?.scopes.includes("run") && html`<button class="quiet" aria-label=${`Delete ${name}`} onClick=${() => setAsks(true)}>Delete …</button>`}`}
         <span class="bad" role="alert">${error}</span>

@@ -1,6 +1,6 @@
 // Runs of all processes as spans; the gateway's boxes.
 import { html, useEffect, useState } from "./vendor/preact.js";
-import { ask, send, who } from "./api.js";
+import { ask, send, threadPath, who } from "./api.js";
 import { counted, Value } from "./values.js";
 
 /** Ask once, and again by `again`. @param {string} path @param {Record<string, string | number>} [query] */
@@ -33,7 +33,7 @@ export function Traces() {
     ? html`<${Table} caption="Runs" heads=${["Begun", "Agent", "Status", "Took", "Thread"]} rows=${found.map((/** @type {any} */ one) => [
         html`<a href=${`#/traces/${encodeURIComponent(one.trace_id)}`}>${when(one.start_time)}</a>`, one.agent_id, one.status,
         one.duration_ms === null ? "goes on" : `${one.duration_ms.toLocaleString("en")} ms`,
-        html`<a href=${`#/threads/${encodeURIComponent(one.thread_id)}`}>${one.thread_id}</a>`])} />`
+        html`<a href=${`#${threadPath(one.thread_id)}`}>${one.thread_id}</a>`])} />`
     : html`<p>Nothing has run yet.</p>`);
 }
 
@@ -48,7 +48,7 @@ export function Trace({ id }) {
     const depth = new Map();
     for (const span of spans) depth.set(span.span_id, (depth.get(span.parent_id) ?? -1) + 1);
     return html`<p>${[found.agent_id, found.model, found.status, when(found.start_time)].filter((part) => part).join(" · ")} ·
-        ${" "}<a href=${`#/threads/${encodeURIComponent(found.thread_id)}`}>${found.thread_id}</a></p>
+        ${" "}<a href=${`#${threadPath(found.thread_id)}`}>${found.thread_id}</a></p>
       ${found.error && html`<p class="bad">${found.error}</p>`}
       ${found.subagents?.map((/** @type {any} */ one) => html`<p>sub-agent <a href=${`#/traces/${encodeURIComponent(one.trace_id)}`}>${one.thread_id}</a></p>`)}
       <ul class="spans">${spans.slice(0, most).map((/** @type {any} */ one) => html`<li class=${one.error || one.status === "error" ? "bad" : ""}>

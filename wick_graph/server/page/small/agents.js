@@ -1,4 +1,4 @@
-/*a90f357b1db5d152*/
+/*a90f357b*/
 import{html as e,signal as u,useEffect as m,useState as $}from"./vendor/preact.js";import{ask as r,who as d}from"./api.js";import{Graph as y}from"./graph.js";import{counted as c,Value as g}from"./values.js";export const agents=u(null);const l=u("");export const loadAgents=()=>r("/agents").then(t=>(agents.value=t,l.value=""),t=>l.value=t.message),Beginnings=({all:t})=>e`<ul class="plain">${t.map(s=>e`<li key=${s.agent_id}><a class="button" href=${`#/new/${encodeURIComponent(s.agent_id)}`}>Chat with ${s.agent_id}</a></li>`)}</ul>`;export function Agents(){m(()=>{loadAgents()},[]);const t=agents.value;return e`<main class="page">
     <h1>Agents</h1>
     ${l.value&&e`<p class="bad" role="alert">${l.value}</p>`}

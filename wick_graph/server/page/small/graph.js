@@ -1,4 +1,4 @@
-/*de2bfcd995849253*/
+/*de2bfcd9*/
 import{html as a,useEffect as C,useRef as E,useState as z}from"./vendor/preact.js";import{ask as L}from"./api.js";import{session as W}from"./session.js";const j=16,B=6,D=400,O=2e3,R=1e3,S=e=>({onClick:n=>(n.stopPropagation(),e()),onKeyDown:n=>{n.key!=="Enter"&&n.key!==" "||(n.preventDefault(),n.stopPropagation(),e())}}),T=e=>e.lines.some(n=>/\d errors?\b/.test(n)),M=e=>e.kind!=="start"&&e.kind!=="end";function Y({box:e,rect:n,over:r}){const[l,c,s,i]=n,g=Math.floor((s-8)/B),u=[e.name,...e.lines],h=c+i/2-(u.length-1)*j/2,f=[e.kind,e.id===r.node&&"here",e.id===r.live&&"live",T(e)&&"errors",e.id===r.only&&"only"].filter($=>$).join(" "),k=r.filter&&M(e)?{role:"button",tabindex:0,"aria-pressed":e.id===r.only,...S(()=>r.filter?.(e.id))}:{},m=r.dots.has(e.id);return a`<g class=${`box ${f}`} ...${k}>
       <rect x=${l} y=${c} width=${s} height=${i} rx="6" />
       ${u.map(($,p)=>a`<text x=${l+s/2} y=${h+p*j}

@@ -1,4 +1,4 @@
-/*0241a4bde426574c*/
+/*0241a4bd*/
 import{html as r,useState as f}from"./vendor/preact.js";import{ask as a}from"./api.js";export const counted=(e,t)=>`${e.toLocaleString("en")} ${t}${e===1?"":"s"}`;export function took(e){return e===null?"":e>=1e6?`${(e/1e6).toFixed(2)} s`:`${(e/1e3).toFixed(1)} ms`}function m({thread:e,cut:t}){const[n,o]=f(t.$text),[$,c]=f(""),i=()=>a(`/threads/${e}/blobs/${t.$blob}`,{offset:n.length}).then(s=>o(n+s.text),s=>c(s.message));return r`<div>
     <pre>${n}</pre>
     <p class="faint">
