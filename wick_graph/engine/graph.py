@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from contextlib import closing
+from copy import copy
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, Self
 
@@ -264,12 +266,7 @@ class ChainStep:
 
 def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) -> AgentGraph:
     """Compile an agent into a LangGraph graph with our life cycle around each run."""
-    graph = StateGraph(
-        _schema(spec),
-        context_schema=None if spec.context is None else spec.context.schema,
-        input_schema=spec.state.over(AgentInput),
-        output_schema=spec.state.over(AgentOutput),
-    )
+    graph = _without_nodes(spec)
     for name, body, phases in (
         ("before_agent", before_agent, ("before_agent",)),
         ("modify_request", modify_request, ("modify_request",)),
@@ -291,6 +288,36 @@ def build_graph(spec: AgentSpec, saver: BaseCheckpointSaver[Any] | None = None) 
         if isinstance(channel, BaseChannel):
             compiled.channels[name] = with_fast_copy(channel)
     return AgentGraph.adopt(compiled, spec)
+
+
+def _without_nodes(spec: AgentSpec) -> StateGraph[Any, Any, Any, Any]:
+    schema = _schema(spec)
+    if schema is AgentState and spec.context is None:
+        return _fresh(_plain())
+    return StateGraph(
+        schema,
+        context_schema=None if spec.context is None else spec.context.schema,
+        input_schema=spec.state.over(AgentInput),
+        output_schema=spec.state.over(AgentOutput),
+    )
+
+
+@cache
+def _plain() -> StateGraph[Any, Any, Any, Any]:
+    """Return the graph of an agent with a state and a context like most; it gets no nodes.
+
+    To read the channels from their types takes LangGraph a third of the time of the whole graph.
+    """
+    return StateGraph(AgentState, input_schema=AgentInput, output_schema=AgentOutput)
+
+
+def _fresh(graph: StateGraph[Any, Any, Any, Any]) -> StateGraph[Any, Any, Any, Any]:
+    """Return a copy that can be added to; of what it holds, only containers change."""
+    made = copy(graph)
+    for name, value in [*vars(made).items()]:
+        if isinstance(value, dict | set):
+            setattr(made, name, value.copy())
+    return made
 
 
 def _schema(spec: AgentSpec) -> Any:

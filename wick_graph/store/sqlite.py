@@ -679,6 +679,13 @@ def _new() -> tuple[list[_Row], bytes]:
         return _rows(connection), connection.serialize()
 
 
+def _fill(connection: sqlite3.Connection) -> None:
+    """Fill a new database in memory: its pages take 3 % of the time of the statements."""
+    with closing(sqlite3.connect(":memory:")) as whole:
+        whole.deserialize(_new()[1])  # the copy may grow beyond what such a one may
+        whole.backup(connection)
+
+
 def _replace_empty(path: Path, made: Path) -> None:
     """Replace an empty file with a new database, unless another process was faster.
 
@@ -700,7 +707,9 @@ def _prepare(
     run(f"PRAGMA busy_timeout={int(wait * 1000)}")
     run("PRAGMA trusted_schema=OFF")
     run("PRAGMA cell_size_check=ON")
-    if run("PRAGMA user_version").fetchone()[0] == 0:
+    if path is None:
+        _fill(connection)
+    elif run("PRAGMA user_version").fetchone()[0] == 0:
         _create(connection, path)
     migrate(connection, path)
     check_schema(connection, path)
