@@ -233,9 +233,9 @@ GUARDED: Final = (
         "A tenant finds its own runs alone.",
         ("test_a_tenant_finds_its_own_runs_alone",),
         (
-            "SERVER_RUNS",
-            '.where(threads.c.tenant == _b("tenant"))',
-            '.where(_b("tenant").is_not(None))',
+            "server_runs",
+            "threads.c.tenant == tenant",
+            "(threads.c.tenant == tenant) | (threads.c.id > 0)",
         ),
     ),
     mutant(

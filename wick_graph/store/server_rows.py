@@ -755,7 +755,7 @@ class ServerRuns:
         return None if row is None else self._row(row)
 
     def _query(self) -> Any:
-        return statements.SERVER_RUNS.params(tenant=self._core.tenant)
+        return statements.server_runs(self._core.tenant)
 
     def _is(self, thread_id: str) -> Any:
         return threads.c.thread == text_bytes(thread_id)

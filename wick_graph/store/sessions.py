@@ -16,13 +16,12 @@ from weakref import WeakSet
 
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGDialect
 from sqlalchemy.sql import Executable, Insert
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
 from wick_graph.store.dialect import OPENING, Prepared, Rows
 from wick_graph.store.digests import Account
-from wick_graph.store.statements import StatementText
+from wick_graph.store.statements import Compiler, StatementText
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -237,16 +236,12 @@ DIALECT.statement_compiler = _Compiler
 _texts: Final[dict[str | Prepared, str]] = {}
 
 
-def compiled(statement: Executable) -> tuple[str, list[Any], list[str]]:
-    """Return the text of a statement, its values, and the names of its parameters, in order."""
-    if isinstance(statement, Insert):
-        statement = statement.inline()  # return no keys
-    made = statement.compile(  # type: ignore[attr-defined]  # Executable lacks it in the stubs
-        dialect=DIALECT, compile_kwargs={"render_postcompile": True}
-    )
-    assert isinstance(made, SQLCompiler)
-    names = list(made.positiontup or ())
-    return str(made), [made.params[name] for name in names], names
+_compiler: Final = Compiler(DIALECT)
+
+
+def _without_keys(statement: Executable) -> Executable:
+    """Return a statement that returns no keys of what it inserts."""
+    return statement.inline() if isinstance(statement, Insert) else statement
 
 
 class Postgres:
@@ -274,7 +269,7 @@ class Postgres:
         known = _texts.get(text)
         if known is None:
             if isinstance(text, StatementText):
-                known, values, _ = compiled(text.statement)
+                known, values = _compiler.text(_without_keys(text.statement))
             else:
                 known = _texts[text] = _translated(text)
         if self._session is not None:
@@ -341,6 +336,7 @@ def _translated(text: str | Prepared) -> str:
     """Return PostgreSQL's text of a prepared statement; any other text is returned as it is."""
     if not isinstance(text, Prepared):
         return text
-    own, _, names = compiled(text.statement)
-    assert names == list(text.order), (names, text.order)
-    return own
+    made: Any = _without_keys(text.statement)
+    made = made.compile(dialect=DIALECT)
+    assert made.positiontup == list(text.order), (made.positiontup, text.order)
+    return str(made)

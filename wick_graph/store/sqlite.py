@@ -709,10 +709,11 @@ def _prepare(
     run("PRAGMA cell_size_check=ON")
     if path is None:
         _fill(connection)
-    elif run("PRAGMA user_version").fetchone()[0] == 0:
-        _create(connection, path)
-    migrate(connection, path)
-    check_schema(connection, path)
+    else:
+        if run("PRAGMA user_version").fetchone()[0] == 0:
+            _create(connection, path)
+        migrate(connection, path)
+        check_schema(connection, path)
     if path is not None and _with_log(connection, wait) != "wal":
         raise StorageError(f"{path} cannot use a write-ahead log; put it on a local disk")
     run(f"PRAGMA synchronous={synchronous}")

@@ -1,0 +1,143 @@
+"""Texts of statements made for one call: what those of one form share, and what they do not."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+from sqlalchemy import Select, bindparam, delete, func, literal, or_, select, tuple_, update
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from wick_graph.store.schema import leases, threads
+from wick_graph.store.sessions import DIALECT
+from wick_graph.store.statements import Compiler, Now
+
+t = threads.c
+
+
+class Unknown(FunctionElement[int]):
+    """A function that SQLAlchemy cannot tell from others of its class."""
+
+    inherit_cache = False
+
+
+@compiles(Unknown)
+def _unknown(element: Unknown, compiler: SQLCompiler, **more: Any) -> str:
+    return f"abs({compiler.process(element.clauses, **more)})"
+
+
+FORMS: dict[str, Any] = {
+    "values": lambda a, b: select(t.id).where(t.tenant == a, t.thread == b),
+    "a value twice": lambda a, b: select(t.id).where(
+        or_(t.tenant == a, t.thread == a), t.title == b
+    ),
+    "a list": lambda a, b: select(t.id).where(t.thread.in_([a, b, b])),
+    "lists of any length": lambda a, b: select(t.id).where(
+        t.thread.in_([a] * len(b)), t.title == b
+    ),
+    "an empty list": lambda a, b: select(t.id).where(t.thread.in_([]), t.title == a),
+    "two lists": lambda a, b: select(t.id).where(
+        t.thread.in_([a] * len(b)), t.id.in_([b] * len(a))
+    ),
+    "tuples": lambda a, b: select(t.id).where(tuple_(t.tenant, t.thread).in_([(a, b), (b, a)])),
+    "nothing": lambda a, b: select(t.id).where(t.title == None if a == "x" else t.title != None),  # noqa: E711
+    "no value": lambda a, b: select(func.count()).select_from(threads),
+    "a page": lambda a, b: select(t.id, literal(a)).limit(len(a)).offset(len(b)),
+    "the time": lambda a, b: select(t.id).where(t.last_access < Now() - len(a), t.title == b),
+    "an update": lambda a, b: update(threads).values(title=a).where(t.thread == b),
+    "some columns": lambda a, b: update(threads).values({"title": a} if a else {"agent": b}),
+    "a deletion": lambda a, b: delete(leases).where(leases.c.thread == len(a), leases.c.epoch == b),
+    "a row": lambda a, b: insert(leases).values(thread=len(a), epoch=len(b)),
+    "rows": lambda a, b: insert(leases).values(
+        [{"thread": n, "epoch": len(a)} for n in range(len(b))]
+    ),
+    "a row or another": lambda a, b: (
+        insert(leases)
+        .values(thread=len(a), epoch=len(b))
+        .on_conflict_do_update(index_elements=["thread"], set_={"epoch": len(b) + 1})
+    ),
+    "of a query": lambda a, b: insert(leases).from_select(
+        ["thread", "epoch"], select(t.id, literal(len(a))).where(t.title == b)
+    ),
+    "values that come later": lambda a, b: (
+        select(t.id).where(t.tenant == bindparam("tenant"), t.title == b).params(tenant=a)
+    ),
+    "one name, two values": lambda a, b: select(t.id).where(
+        t.tenant == bindparam("x", a), t.title == bindparam("x", a)
+    ),
+    "a call": lambda a, b: select(t.id).where(t.title == bindparam("x", callable_=lambda: a)),
+    "an unknown part": lambda a, b: select(Unknown(literal(len(a))), literal(b)),
+}
+"""Statements of one form each, of any two texts."""
+
+TEXTS = (("a", "b"), ("c", "d"), ("a", "bb"), ("aa", "b"), ("x", "bbb"), ("", "b"), ("a", "b"))
+
+
+def of_sqlalchemy(statement: Any, dialect: Any) -> tuple[str, list[Any]]:
+    made = statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
+    return str(made), [made.params[name] for name in made.positiontup or ()]
+
+
+@pytest.mark.parametrize("make", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    "dialect",
+    [sqlite.dialect(paramstyle="qmark"), DIALECT],
+    ids=["SQLite", "PostgreSQL"],
+)
+def test_each_text_is_what_sqlalchemy_makes_of_it_alone(make: Any, dialect: Any) -> None:
+    compiler = Compiler(dialect)
+    for first, second in TEXTS:
+        statement = make(first, second)
+        assert compiler.text(statement) == of_sqlalchemy(statement, dialect)
+
+
+def test_forms_are_not_mixed() -> None:
+    dialect = sqlite.dialect(paramstyle="qmark")
+    compiler = Compiler(dialect)
+    for first, second in TEXTS:
+        for make in FORMS.values():
+            statement = make(first, second)
+            assert compiler.text(statement) == of_sqlalchemy(statement, dialect)
+
+
+def test_a_form_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, made = Compiler(sqlite.dialect(paramstyle="qmark")), []
+    real = Select.compile
+
+    def compiled(*given: Any, **more: Any) -> Any:
+        made.append(given)
+        return real(*given, **more)
+
+    monkeypatch.setattr(Select, "compile", compiled)
+    for name in "abc":
+        compiler.text(FORMS["tuples"](name, "b"))
+    assert len(made) == 1
+
+
+def test_no_value_is_kept() -> None:
+    class Large(str):
+        __slots__ = ("__weakref__",)
+
+    compiler = Compiler(sqlite.dialect(paramstyle="qmark"))
+    value = Large("large")
+    compiler.text(select(t.id).where(t.title == value, t.thread.in_([value])))
+    kept = weakref.ref(value)
+    del value
+    gc.collect()
+    assert kept() is None
+    assert len(compiler._known) == 1
+
+
+def test_only_so_many_forms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Compiler, "_MOST", 3)
+    compiler = Compiler(sqlite.dialect(paramstyle="qmark"))
+    for count in range(10):
+        text, values = compiler.text(select(t.id).where(t.thread.in_(["x"] * count)))
+        assert text.count("?") == len(values) == count
+        assert len(compiler._known) <= 3
