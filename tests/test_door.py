@@ -204,7 +204,7 @@ UNUSED = (
 AGENT = """
 import sys
 from wick_graph import Agent
-from wick_graph.store.dialect import Prepared
+from wick_graph.store.texts import Prepared
 import gc
 print(*(name for name in sys.argv[1:] if name in sys.modules))
 print(*(one.order for one in gc.get_objects() if type(one) is Prepared and one._text))

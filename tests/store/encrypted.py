@@ -17,7 +17,7 @@ from wick_graph.journal import Journal
 from wick_graph.store import Keys, SqlSaver, verify
 from wick_graph.store.row_format import CHECK_BYTES
 from wick_graph.store.schema import LANE_BITS, PLACES, metadata, names
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 from wick_graph.testing import ScriptedModel, call
 
 CANARY = "canary-7f3a9c"

@@ -40,7 +40,7 @@ from wick_graph.store import SqlSaver, SqlStore
 from wick_graph.store.mailbox import Draft
 from wick_graph.store.maintenance import export_thread
 from wick_graph.store.schema import calls, memories
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 from wick_graph.testing import ScriptedModel, call, rate_limit
 
 FOLDER = Path(__file__).parent / "golden"

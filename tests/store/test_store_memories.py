@@ -29,7 +29,7 @@ from wick_graph.store.encryption import Plain
 from wick_graph.store.maintenance import repair
 from wick_graph.store.memories import LONGEST, _key
 from wick_graph.store.schema import memories
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 from wick_graph.store.verify import rotate, verify
 
 INDEX: Any = {"embed": embedded, "dims": 4, "fields": ["text"]}

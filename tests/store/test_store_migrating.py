@@ -22,7 +22,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.store.maintenance import import_thread
 from wick_graph.store.saver import dialect_of
 from wick_graph.store.schema import SCHEMA_VERSION, checkpoints
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 from wick_graph.store.verify import verify
 
 DYING = """
@@ -59,6 +59,7 @@ import os, signal, sys
 from wick_graph.store import SqlSaver
 from wick_graph.store import postgres, sqlite
 from wick_graph.store.saver import dialect_of
+from wick_graph.store.texts import compiled
 
 def dying(execute):
     def run(self, text, *values):

@@ -26,7 +26,7 @@ from wick_graph.store.row_format import (
     unpack_path,
 )
 from wick_graph.store.schema import calls
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 
 _numbers = st.integers(1, 2**40)
 _versions = st.one_of(

@@ -25,7 +25,7 @@ from wick_graph.loading import load
 from wick_graph.store import SqlSaver, SqlStore
 from wick_graph.store.cleanup import ABOUT
 from wick_graph.store.schema import threads
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 from wick_graph.store.threads import _listed, expired
 from wick_graph.testing import ScriptedModel
 

@@ -39,7 +39,7 @@ from wick_graph.store.schema import (
     tokens,
     writes,
 )
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 from wick_graph.store.verify import verify
 
 _PLACES = (1 << LANE_BITS) - 1

@@ -38,7 +38,7 @@ from wick_graph.store.row_format import (
     unpack_id,
 )
 from wick_graph.store.schema import checkpoints, names, threads
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 
 # --- Listing checkpoints in batches: no lock is held while the caller looks at one.
 

@@ -23,7 +23,7 @@ from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import Address
 from wick_graph.store import codec, statements
 from wick_graph.store.codec import Codec
-from wick_graph.store.dialect import Database, Prepared
+from wick_graph.store.dialect import Database
 from wick_graph.store.row_format import (
     DELTA,
     DICT,
@@ -39,7 +39,7 @@ from wick_graph.store.row_format import (
     unpack_path,
 )
 from wick_graph.store.schema import LANE_BITS, checkpoints
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import Prepared, compiled
 from wick_graph.store.thread_cache import Known, ThreadCache, learn, read_items
 from wick_graph.store.warm import Decoded, Kept, added_ranges, ranges_of, read_kept
 from wick_graph.types import MessageList

@@ -41,7 +41,7 @@ from wick_graph.store.codec import (
     unfold,
 )
 from wick_graph.store.connection import StoreConnection, drop_old
-from wick_graph.store.dialect import Database, Prepared
+from wick_graph.store.dialect import Database
 from wick_graph.store.digests import BLOBS, EVENTS, changing, drop_steps, erase, row_hash
 from wick_graph.store.journal_rows import ALL, KEY, RUN_BYTES, page_run
 from wick_graph.store.queued import BEHIND
@@ -64,7 +64,8 @@ from wick_graph.store.schema import (
     threads,
     writes,
 )
-from wick_graph.store.statements import checked, compiled
+from wick_graph.store.statements import checked
+from wick_graph.store.texts import Prepared, compiled
 
 # --- The long texts of a thread when its items are deleted or copied.
 

@@ -21,13 +21,14 @@ from wick_graph.constants import LEASE_SECONDS, THREAD_TTL_SECONDS, WARM_BYTES
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import statements, transactions
-from wick_graph.store.dialect import Database, Dialect, Prepared, ThreadRow
+from wick_graph.store.dialect import Database, Dialect, ThreadRow
 from wick_graph.store.digests import erase
 from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
 from wick_graph.store.notices import SILENT
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import checkpoints, clock, threads, writes
-from wick_graph.store.statements import checked, compiled
+from wick_graph.store.statements import checked
+from wick_graph.store.texts import Prepared, compiled
 from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
 from wick_graph.store.transactions import Group, Transactions, Worker, closed
 from wick_graph.store.warm import Kept, WarmThreads

@@ -33,7 +33,8 @@ from wick_graph.store.schema import (
     threads,
     writes,
 )
-from wick_graph.store.statements import checked, compiled
+from wick_graph.store.statements import checked
+from wick_graph.store.texts import compiled
 from wick_graph.store.thread_cache import ThreadCache
 
 _FACTS: Final = (

@@ -7,11 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol
 
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.sql import Executable
-from sqlalchemy.sql.compiler import SQLCompiler
-
 from wick_graph.errors import StorageError
+from wick_graph.store.texts import Prepared
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -27,43 +24,6 @@ grows with each transaction that writes to the thread."""
 
 class Floats(bytes):
     """A `real[]` as PostgreSQL sends and takes it; psycopg's own form of one costs 2 ms."""
-
-
-_SQLITE: Final = sqlite.dialect(paramstyle="qmark")
-
-
-class Prepared:
-    """A statement with an order of its parameters; made and compiled at its first use."""
-
-    __slots__ = ("_make", "_text", "order")
-
-    def __init__(self, make: Callable[[], Executable], *order: str) -> None:
-        self._make = make
-        self._text: str | None = None
-        self.order = order
-
-    @property
-    def statement(self) -> Executable:
-        """The statement behind the text."""
-        return self._make()
-
-    @property
-    def text(self) -> str:
-        """The text in SQLite's dialect."""
-        if self._text is None:
-            self._text = self._compiled()
-        return self._text
-
-    def _compiled(self) -> str:
-        made = self.statement.compile(dialect=_SQLITE)  # type: ignore[attr-defined]  # Executable lacks it in the stubs
-        assert isinstance(made, SQLCompiler)
-        named, text = list(made.positiontup or ()), str(made)
-        if named == list(self.order):
-            return text
-        assert set(named) == set(self.order), (named, self.order)
-        head, *rest = text.split("?")  # a parameter that occurs twice is given once
-        pairs = zip(named, rest, strict=True)
-        return head + "".join(f"?{self.order.index(name) + 1}{part}" for name, part in pairs)
 
 
 class Rows(Protocol):

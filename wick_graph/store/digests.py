@@ -17,7 +17,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
-from wick_graph.store.dialect import Database, Prepared
+from wick_graph.store.dialect import Database
 from wick_graph.store.schema import (
     LANE_BITS,
     PLACES,
@@ -33,7 +33,8 @@ from wick_graph.store.schema import (
     streams,
     writes,
 )
-from wick_graph.store.statements import checksum_of, compiled
+from wick_graph.store.statements import checksum_of
+from wick_graph.store.texts import Prepared, compiled
 
 # --- Digests of threads: sums over their rows, which reveal missing and foreign rows.
 #

@@ -21,7 +21,7 @@ from wick_graph.store import row_format, statements
 from wick_graph.store.dialect import Database, Dialect, Now
 from wick_graph.store.row_format import PLAIN, Seals
 from wick_graph.store.schema import facts, inbox, memories, outbox, threads
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 
 # --- The keys of an encrypted store: their sources and ids.
 #

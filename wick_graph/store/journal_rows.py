@@ -15,10 +15,11 @@ from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, delta_history, find_anywhere
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import Recorder, StoreConnection, is_alive
-from wick_graph.store.dialect import Database, Prepared
+from wick_graph.store.dialect import Database
 from wick_graph.store.digests import BLOBS, MOMENTS, RUN_ROW, RUNS, hash_of, row_hash
 from wick_graph.store.row_format import Seals, bytes_text, pack_id, text_bytes, unpack_id
 from wick_graph.store.schema import LANE_BITS, PLACES, runs, threads
+from wick_graph.store.texts import Prepared
 from wick_graph.store.thread_cache import ThreadCache
 
 # --- The rows of a thread's journal: pages of moments, runs, and blobs.

@@ -16,7 +16,8 @@ from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
 from wick_graph.store.dialect import Database
 from wick_graph.store.schema import leases
-from wick_graph.store.statements import checked, compiled
+from wick_graph.store.statements import checked
+from wick_graph.store.texts import compiled
 
 if TYPE_CHECKING:
     from wick_graph.store.connection import StoreConnection

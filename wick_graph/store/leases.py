@@ -38,7 +38,7 @@ from wick_graph.store.keeper import (
 )
 from wick_graph.store.row_format import pack_id, text_bytes
 from wick_graph.store.schema import calls, leases, threads, writes
-from wick_graph.store.statements import compiled
+from wick_graph.store.texts import compiled
 from wick_graph.store.warm import Kept
 
 T = TypeVar("T")

@@ -21,10 +21,10 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError
 from wick_graph.store.connection import StoreConnection, is_alive, owner
-from wick_graph.store.dialect import Prepared
 from wick_graph.store.row_format import bytes_text, text_bytes
 from wick_graph.store.schema import facts, inbox, outbox
-from wick_graph.store.statements import checked, compiled
+from wick_graph.store.statements import checked
+from wick_graph.store.texts import Prepared, compiled
 
 P = ParamSpec("P")
 

@@ -38,7 +38,8 @@ from wick_graph.store.schema import (
     writes,
 )
 from wick_graph.store.sqlite import Sqlite
-from wick_graph.store.statements import checked, checked_columns, compiled
+from wick_graph.store.statements import checked, checked_columns
+from wick_graph.store.texts import compiled
 from wick_graph.store.verify import SEALED, Finding, Progress, Report, ThreadRows, same_checksum
 
 # --- Files of threads from elsewhere: checked before they are opened as a store.

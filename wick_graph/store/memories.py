@@ -50,12 +50,13 @@ from wick_graph.store import vectors
 from wick_graph.store.allowlist import AllowList
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection
-from wick_graph.store.dialect import Database, Prepared, Synchronous
+from wick_graph.store.dialect import Database, Synchronous
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.row_format import bytes_text, text_bytes
 from wick_graph.store.saver import SqlSaver, dialect_of
 from wick_graph.store.schema import memories
-from wick_graph.store.statements import checked, compiled
+from wick_graph.store.statements import checked
+from wick_graph.store.texts import Prepared, compiled
 from wick_graph.store.threads import Sweeper, sweep
 from wick_graph.store.vectors import Known, VectorIndex
 

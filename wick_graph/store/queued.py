@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, func, select, update
 
-from wick_graph.store.dialect import Prepared
 from wick_graph.store.schema import streams
+from wick_graph.store.texts import Prepared
 
 BEHIND: Final = 1 << 31
 """A queued run has no events: in place of the number of its first one it has this much more than

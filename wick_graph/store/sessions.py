@@ -19,9 +19,9 @@ from sqlalchemy.sql import Executable, Insert
 
 from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
-from wick_graph.store.dialect import OPENING, Prepared, Rows
+from wick_graph.store.dialect import OPENING, Rows
 from wick_graph.store.digests import Account
-from wick_graph.store.statements import Compiler, StatementText
+from wick_graph.store.texts import Compiler, Prepared, StatementText
 
 if TYPE_CHECKING:
     from psycopg import Connection

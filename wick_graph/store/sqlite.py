@@ -28,10 +28,11 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from wick_graph import machine
 from wick_graph.errors import StorageError
-from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Prepared, Synchronous
+from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Synchronous
 from wick_graph.store.digests import Account, migrate
 from wick_graph.store.schema import SCHEMA_VERSION, metadata
 from wick_graph.store.statements import checksum_of
+from wick_graph.store.texts import Prepared
 
 # --- Check the 100 bytes of a file's header before SQLite opens it.
 #

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import blake2b
-from itertools import chain
 from typing import Any, Final
 
 import ormsgpack
 from sqlalchemy import (
     BigInteger,
-    BindParameter,
     Float,
     Select,
     Table,
@@ -24,14 +22,11 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import Executable
-from sqlalchemy.sql.compiler import ExpandedState, SQLCompiler
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from wick_graph.store.dialect import Prepared
 from wick_graph.store.schema import (
     blobs,
     calls,
@@ -47,14 +42,9 @@ from wick_graph.store.schema import (
     tokens,
     writes,
 )
+from wick_graph.store.texts import Prepared
 
-# --- The texts of statements, and the clock that statements read.
-#
-# A text is in SQLite's dialect, so it costs SQLite nothing more. Another database compiles the
-# statement behind it.
-
-
-_DIALECT: Final = sqlite.dialect(paramstyle="qmark")
+# --- The clock that statements read, and the checksums of rows.
 
 
 class Now(FunctionElement[float]):
@@ -116,78 +106,6 @@ def checked(table: Table, values: Mapping[str, Any], *, new: bool = False) -> di
 def checked_columns(table: Table) -> list[Any]:
     """Return the columns that a row's checksum covers: all but those that the database sets."""
     return [column for column in table.c if column.name not in ("id", "rid", "checksum")]
-
-
-class StatementText(str):
-    """The text of a statement that was made for one call, with the statement."""
-
-    __slots__ = ("statement",)
-    statement: Executable
-
-
-class Compiler:
-    """Makes texts of statements; statements of one form share what is made of the first.
-
-    SQLAlchemy's engine does so too. A text takes a millisecond, its form a tenth of that.
-    """
-
-    _MOST: Final = 1_000
-
-    def __init__(self, dialect: Any) -> None:
-        self._dialect = dialect
-        self._known: dict[Any, tuple[str, list[tuple[int, int | None]]]] = {}
-        """By form: the text, and for each value of it the parameter, and its place in a list."""
-
-    def text(self, statement: Any) -> tuple[str, list[Any]]:
-        """Return the text of a statement and the values of its parameters, in order."""
-        form = statement._generate_cache_key()  # None if it has a part that SQLAlchemy cannot tell
-        if form and getattr(form, "params", None):
-            form = None  # values of `params()`, which are not those of its parameters
-        given = [] if form is None else [_values(one) for one in form.bindparams]
-        key = form and (form.key, *[len(value) for value in given if type(value) is list])
-        if known := self._known.get(key):
-            text, places = known
-            return text, [given[at] if item is None else given[at][item] for at, item in places]
-        made = statement.compile(dialect=self._dialect)
-        state = made.construct_expanded_state()
-        if form and (found := _places(made, state, form.bindparams)) is not None:
-            if len(self._known) >= self._MOST:
-                self._known.clear()
-            self._known[key] = state.statement, found
-        return state.statement, [state.parameters[name] for name in state.positiontup]
-
-
-def _values(parameter: BindParameter[Any]) -> Any:
-    """Return a parameter's value; the values of a list as one list, those of tuples in a row."""
-    value: Any = parameter.effective_value
-    if not parameter.expanding:
-        return value
-    return [*chain.from_iterable(value)] if parameter.type._is_tuple_type else [*value]
-
-
-def _places(
-    made: SQLCompiler, state: ExpandedState, given: Sequence[BindParameter[Any]]
-) -> list[tuple[int, int | None]] | None:
-    """Return where each value of a text is; None if one is no parameter of the statement's own."""
-    known = {one.key: at for at, one in enumerate(given)}
-    if len(known) < len({id(one) for one in given}):
-        return None  # two of one name
-    lists = state.parameter_expansion.items()
-    items = {item: (name, at) for name, names in lists for at, item in enumerate(names)}
-    found = [items.get(name, (name, None)) for name in state.positiontup or ()]
-    places = [(known[key], at) for name, at in found if (key := made.binds[name].key) in known]
-    return places if len(places) == len(found) else None
-
-
-_compiler: Final = Compiler(_DIALECT)
-
-
-def compiled(statement: Executable) -> tuple[str, list[Any]]:
-    """Return the text of a statement and the values of its parameters, in order."""
-    made, values = _compiler.text(statement)
-    text = StatementText(made)
-    text.statement = statement
-    return text, values
 
 
 # --- Prepared SQL of the path that every step takes.

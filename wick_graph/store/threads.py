@@ -21,11 +21,12 @@ from wick_graph.store.checkpoint_list import CheckpointHistory
 from wick_graph.store.checkpoint_read import Row, find, wrote
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import SINCE, StoreConnection, is_alive, note_time
-from wick_graph.store.dialect import Database, Prepared
+from wick_graph.store.dialect import Database
 from wick_graph.store.leases import Lease, check
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
 from wick_graph.store.schema import checkpoints, leases, memories, streams, threads
-from wick_graph.store.statements import Now, checked, compiled
+from wick_graph.store.statements import Now, checked
+from wick_graph.store.texts import Prepared, compiled
 from wick_graph.types import THREAD_ID_PATTERN
 
 # --- Deleting expired threads, on request only.

@@ -57,7 +57,8 @@ from wick_graph.store.schema import (
     tokens,
     writes,
 )
-from wick_graph.store.statements import checked, checked_columns, checksum_of, compiled
+from wick_graph.store.statements import checked, checked_columns, checksum_of
+from wick_graph.store.texts import compiled
 
 # --- Changing the key of an encrypted store: everything is sealed again under the current key.
 #

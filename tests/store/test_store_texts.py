@@ -16,7 +16,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from wick_graph.store.schema import leases, threads
 from wick_graph.store.sessions import DIALECT
-from wick_graph.store.statements import Compiler, Now
+from wick_graph.store.statements import Now
+from wick_graph.store.texts import Compiler
 
 t = threads.c
 
