@@ -14,6 +14,7 @@ import pytest
 from tests.store.goldens import content, fill_plain
 from tests.store.test_store_postgres import cut_off, raw_of, run, schema_of
 from tests.store.test_store_sharing import Line
+from tests.support.leftovers import Leftovers
 from tests.support.pooler import needs_bouncer, pooled
 from tests.support.postgres import with_schema
 from tests.support.waiting import until
@@ -120,6 +121,16 @@ def test_a_store_that_was_dropped_is_not_counted(url: str) -> None:
         db: Any = saver._core._connection
         assert db.pool.size == 1
     assert not sessions._pools
+
+
+def test_a_store_that_tests_leave_open_is_told_of(url: str) -> None:
+    """The next test in the process would share its sessions."""
+    leftovers = Leftovers()
+    with SqlSaver.from_url(url):
+        assert leftovers.look("the test", last=False) == ""
+        told = leftovers.look("the test", last=True)
+        assert told.startswith("the test is the last of its file, and left 1 pools of sessions")
+    assert leftovers.look("the test", last=True) == ""
 
 
 def test_sessions_go_to_who_came_first(url: str) -> None:

@@ -137,3 +137,32 @@ def test_a_finalizer_may_close_it_in_its_own_thread(
         saver._core._flusher.wake(saver._core)
         trace(None)
         assert closed.wait(60), f"closed at line {at} of its thread"
+
+
+@pytest.mark.parametrize("name", ["wick-leases", "wick-flush", "wick-store"])
+async def test_a_thread_that_could_not_start_is_started_next_time(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process has only so many threads at a time."""
+    start = threading.Thread.start
+    refused: list[str] = []
+
+    def start_or_not(thread: threading.Thread) -> None:
+        if thread.name == name and not refused:
+            refused.append(name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_not)
+    before = {*threading.enumerate()}
+    with SqlSaver.from_url(url) as saver:
+
+        async def use(thread: str) -> None:
+            saver.leases.acquire(thread)
+            saver._core._flusher.wake(saver._core)
+            await saver.aget_tuple(config(thread))
+
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await use("first")
+        await use("second")
+        assert name in names(before)

@@ -77,11 +77,13 @@ class Notices:
     def start(self) -> None:
         """Begin to send and get notices, in a thread of its own."""
         if self._thread is None and self._dialect is not None and self._dialect.locks:
-            self._bell = socket.socketpair()
-            self._bell[0].setblocking(False)
-            self._bell[1].setblocking(False)
-            self._thread = threading.Thread(target=self._keep, name="wick-notices", daemon=True)
-            self._thread.start()
+            if self._bell is None:
+                self._bell = socket.socketpair()
+                self._bell[0].setblocking(False)
+                self._bell[1].setblocking(False)
+            thread = threading.Thread(target=self._keep, name="wick-notices", daemon=True)
+            thread.start()  # one that cannot be started is tried again
+            self._thread = thread
 
     def close(self) -> None:
         """Send what is left, and end the thread; closing twice is harmless."""
