@@ -14,11 +14,12 @@ from langgraph.channels import BinaryOperatorAggregate, EphemeralValue
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, RetryPolicy, interrupt
 
 from tests.engine.support import Door, Recorder, add, agent_of, roles
 from tests.support.recorded import done_in
 from wick_graph import Agent, BaseHook, WickError
+from wick_graph.core.state import AgentState
 from wick_graph.errors import MessageError
 from wick_graph.testing import ScriptedModel, call, calls
 
@@ -413,3 +414,20 @@ def test_the_channels_are_copied_as_langgraph_would_copy_them() -> None:
         }
         kinds.add(parent)
     assert kinds == {BinaryOperatorAggregate, EphemeralValue}
+
+
+def test_what_one_agents_graph_is_given_reaches_no_other() -> None:
+    """LangGraph reads the channels once for all agents."""
+    one, other = (Agent(model=ScriptedModel(["Done."])) for _ in range(2))
+    builder = one.graph.builder
+    builder.set_node_defaults(retry_policy=RetryPolicy(max_attempts=7), timeout=3.0)
+    builder.add_node("more", lambda state: state)
+    builder.schemas[AgentState].pop("messages")
+    builder.channels.clear()
+    for graph in (other.graph, Agent(model=ScriptedModel(["Done."])).graph):
+        assert graph.nodes["model"].retry_policy is None
+        assert {"messages"} <= {*graph.builder.schemas[AgentState]} & {*graph.builder.channels}
+        assert "more" not in graph.builder.nodes
+    assert other.invoke("go").text == "Done."
+    made = [agent.graph.builder.channels for agent in (other, Agent(model=ScriptedModel([])))]
+    assert not {*map(id, made[0].values())} & {*map(id, made[1].values())}

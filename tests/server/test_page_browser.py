@@ -219,16 +219,18 @@ def test_an_answer_of_the_instant_before_leads_nobody_back(
 
 
 @pytest.mark.parametrize(
-    ("view", "label", "what"),
+    ("view", "label", "what", "fails"),
     [
-        ("new", "Message", "**/v1/sessions/*"),
-        ("new/default", "What shall it do?", "**/v1/agents/default/stream"),
+        ("new", "Message", "**/v1/sessions/*", False),
+        ("new", "Message", "**/v1/sessions/*", True),
+        ("new/default", "What shall it do?", "**/v1/agents/default/stream", False),
     ],
-    ids=["new run", "new chat"],
+    ids=["new run", "new run that fails", "new chat"],
 )
 def test_what_begins_late_leads_nobody_there(
-    served: Served, token: str, watched: Watched, view: str, label: str, what: str
+    served: Served, token: str, watched: Watched, view: str, label: str, what: str, fails: bool
 ) -> None:
+    watched.expected.append("status of 500")
     page = watched.opened(token)
     to(page, f"#/{view}")
     field = page.get_by_label(label).or_(page.get_by_placeholder(label))
@@ -240,10 +242,34 @@ def test_what_begins_late_leads_nobody_there(
     page.get_by_role("link", name="Approvals").click()
     expect(page.get_by_role("heading", name="Approvals")).to_be_visible(timeout=WAIT)
     with page.expect_response(what):
-        held[0].continue_()
+        held[0].continue_() if not fails else held[0].fulfill(status=500, json={"error": "No."})
     page.wait_for_timeout(300)
     assert page.url.endswith("#/approvals")
     assert page.evaluate("sessionStorage.getItem('wick-session')") is None
+
+
+def test_a_command_whose_session_was_left_stops_no_other(
+    served: Served, token: str, watched: Watched
+) -> None:
+    """It goes on at the server for longer than its first answer; the session is gone by then."""
+    threads = [asked(served, token, "default", f"Left while it runs: {n}.") for n in range(2)]
+    page = watched.opened(token)
+    to(page, f"#/threads/{threads[0]}/5")
+    grid = page.get_by_role("grid", name="Moments")
+    expect(grid).to_be_visible(timeout=WAIT)
+    held: list[Route] = []
+    intercept(page, "**/v1/sessions/*", lambda it: held.append(it), times=1)
+    page.keyboard.press("b")
+    come(page, held)
+    to(page, f"#/threads/{threads[1]}/5")
+    expect(page.get_by_role("heading", name="Left while it runs: 1.")).to_be_visible(timeout=WAIT)
+    answer = {"running": True, "lines": [], "session": {"session": "gone", "mode": "LIVE"}}
+    with page.expect_response("**/v1/sessions/*"):
+        held[0].fulfill(json=answer)
+    page.wait_for_timeout(300)
+    grid.press("b")
+    expect(page.get_by_role("log", name="Console")).to_contain_text("  1  break", timeout=WAIT)
+    assert f"/threads/{threads[1]}" in page.url
 
 
 def test_by_keyboard_to_the_request_and_into_a_fork(

@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 import pytest
-from sqlalchemy import Select, bindparam, delete, func, literal, or_, select, tuple_, update
+from sqlalchemy import JSON, Select, bindparam, delete, func, literal, or_, select, tuple_, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.ext.compiler import compiles
@@ -72,6 +72,20 @@ FORMS: dict[str, Any] = {
     "one name, two values": lambda a, b: select(t.id).where(
         t.tenant == bindparam("x", a), t.title == bindparam("x", a)
     ),
+    "a limit alone": lambda a, b: select(t.id).where(t.title == a).limit(len(b)),
+    "an offset alone": lambda a, b: select(t.id).where(t.title == a).offset(len(b)),
+    "two lists and a value between": lambda a, b: select(t.id).where(
+        or_(t.thread.in_([*a]), t.title == b, t.thread.in_([*b]), t.thread.in_([*a]))
+    ),
+    "a list with a name": lambda a, b: select(t.id).where(
+        t.thread.in_(bindparam("many", [*a])), t.title == b
+    ),
+    "a value in the text": lambda a, b: select(t.id).where(
+        t.id == bindparam("n", len(a), literal_execute=True), t.title == b
+    ),
+    "a value that is a list": lambda a, b: select(literal([*a], JSON), t.id).where(
+        t.thread.in_([*b]), t.id == literal(len(b), JSON)
+    ),
     "a call": lambda a, b: select(t.id).where(t.title == bindparam("x", callable_=lambda: a)),
     "an unknown part": lambda a, b: select(Unknown(literal(len(a))), literal(b)),
 }
@@ -119,6 +133,14 @@ def test_a_form_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         compiler.text(FORMS["tuples"](name, "b"))
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("form", ["a limit alone", "two lists and a value between", "a row"])
+def test_these_forms_are_kept(form: str) -> None:
+    compiler = Compiler(sqlite.dialect(paramstyle="qmark"))
+    for first in "abc":
+        compiler.text(FORMS[form](first, "b"))
+    assert len(compiler._known) == 1
 
 
 def test_no_value_is_kept() -> None:

@@ -312,11 +312,19 @@ def _plain() -> StateGraph[Any, Any, Any, Any]:
 
 
 def _fresh(graph: StateGraph[Any, Any, Any, Any]) -> StateGraph[Any, Any, Any, Any]:
-    """Return a copy that can be added to; of what it holds, only containers change."""
-    made = copy(graph)
-    for name, value in [*vars(made).items()]:
-        if isinstance(value, dict | set):
-            setattr(made, name, value.copy())
+    """Return a copy that shares nothing which can be changed."""
+    made, copies = copy(graph), dict[int, Any]()
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return copies.setdefault(id(value), copy(value))
+        again = value.copy()
+        for key, inner in value.items():
+            again[key] = own(inner)
+        return again
+
+    for name, value in vars(graph).items():
+        setattr(made, name, own(value))
     return made
 
 

@@ -59,6 +59,11 @@ class StatementText(str):
     statement: Executable
 
 
+_Place = tuple[int | None, Any]
+"""Of a value in a text, or of the values of a list: the parameter of the statement, or None and a
+constant of the dialect."""
+
+
 class Compiler:
     """Makes texts of statements; statements of one form share what is made of the first.
 
@@ -69,48 +74,62 @@ class Compiler:
 
     def __init__(self, dialect: Any) -> None:
         self._dialect = dialect
-        self._known: dict[Any, tuple[str, list[tuple[int, int | None]]]] = {}
-        """By form: the text, and for each value of it the parameter, and its place in a list."""
+        self._known: dict[Any, tuple[str, list[_Place]]] = {}
 
     def text(self, statement: Any) -> tuple[str, list[Any]]:
         """Return the text of a statement and the values of its parameters, in order."""
         form = statement._generate_cache_key()  # None if it has a part that SQLAlchemy cannot tell
         if form and any(form[2:]):
             form = None  # SQLAlchemy 2.1 keeps values of `params()` there, not in the parameters
-        given = [] if form is None else [_values(one) for one in form.bindparams]
-        key = form and (form.key, *[len(value) for value in given if type(value) is list])
+        given = [] if form is None else form.bindparams
+        key = form and (form.key, *[len(_items(one)) for one in given if one.expanding])
         if known := self._known.get(key):
             text, places = known
-            return text, [given[at] if item is None else given[at][item] for at, item in places]
+            values: list[Any] = []
+            for at, constant in places:
+                if at is None:
+                    values.append(constant)
+                elif given[at].expanding:
+                    values += _items(given[at])
+                else:
+                    values.append(given[at].effective_value)
+            return text, values
         made = statement.compile(dialect=self._dialect)
         state = made.construct_expanded_state()
-        if form and (found := _places(made, state, form.bindparams)) is not None:
+        if form and (found := _places(made, state, given)) is not None:
             if len(self._known) >= self._MOST:
                 self._known.clear()
             self._known[key] = state.statement, found
         return state.statement, [state.parameters[name] for name in state.positiontup]
 
 
-def _values(parameter: BindParameter[Any]) -> Any:
-    """Return a parameter's value; the values of a list as one list, those of tuples in a row."""
+def _items(parameter: BindParameter[Any]) -> list[Any]:
+    """Return the values of a list, those of tuples in a row."""
     value: Any = parameter.effective_value
-    if not parameter.expanding:
-        return value
     return [*chain.from_iterable(value)] if parameter.type._is_tuple_type else [*value]
 
 
 def _places(
     made: SQLCompiler, state: ExpandedState, given: Sequence[BindParameter[Any]]
-) -> list[tuple[int, int | None]] | None:
-    """Return where each value of a text is; None if one is no parameter of the statement's own."""
+) -> list[_Place] | None:
+    """Return the places of a text's values; None if only this statement can have the text."""
     known = {one.key: at for at, one in enumerate(given)}
-    if len(known) < len({id(one) for one in given}):
-        return None  # two of one name
-    lists = state.parameter_expansion.items()
-    items = {item: (name, at) for name, names in lists for at, item in enumerate(names)}
-    found = [items.get(name, (name, None)) for name in state.positiontup or ()]
-    places = [(known[key], at) for name, at in found if (key := made.binds[name].key) in known]
-    return places if len(places) == len(found) else None
+    if len(known) < len({id(one) for one in given}) or any(one.literal_execute for one in given):
+        return None  # two of one name, or a value in the text
+    lists = {names[0]: name for name, names in state.parameter_expansion.items() if names}
+    rest = {item for names in state.parameter_expansion.values() for item in names} - {*lists}
+    places: list[_Place] = []
+    for name in state.positiontup or ():
+        if name in rest:
+            continue
+        one = made.binds[lists.get(name, name)]
+        if one.key in known:
+            places.append((known[one.key], None))
+        elif type(one.value) is int and one.value < 1:
+            places.append((None, one.value))  # SQLite's for a limit without an offset, or the other
+        else:
+            return None
+    return places
 
 
 _compiler: Final = Compiler(_SQLITE)

@@ -318,6 +318,7 @@ export function Run({ thread: id, seq }) {
     if (running.peek()) return void say(line);
     after(async () => {
       if (!session.peek()) await open({ thread: id });
+      if (!isAt("threads", id)) return close();
       const reply = await say(line, cursor.current);
       const now = reply?.session;
       if (!now) return;
@@ -351,7 +352,7 @@ export function Run({ thread: id, seq }) {
       .catch((failed) => stop.signal.aborted || setError(failed.message));
     return () => {
       stop.abort();
-      setTimeout(() => session.peek() && !location.hash.startsWith(`#${threadPath(session.peek()?.thread_id ?? "")}`) && close());
+      setTimeout(() => session.peek() && !isAt("threads", session.peek()?.thread_id) && close());
     };
   }, [thread]);
   moments.changed.value;

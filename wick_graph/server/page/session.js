@@ -82,7 +82,7 @@ export async function say(line, at) {
   put("in", [line]);
   try {
     let reply = await send("POST", path, { line, ...(at ? { at } : {}) });
-    if (running.peek()) return null; // it was for the command that goes on
+    if (running.peek() || !isOpen()) return null; // it was for the command that goes on, or is of no use
     running.value = reply.running;
     while (reply.running && isOpen()) {
       session.value = reply.session;
@@ -217,8 +217,9 @@ export function NewRun() {
     try {
       await close();
       await open({ agent: agent.value });
+      const opened = session.peek()?.session;
       const reply = await say(`run ${text.value}`);
-      if (!isAt("new")) return void (reply && (await close())); // the reader has left
+      if (!isAt("new")) return void (session.peek()?.session === opened && (await close())); // the reader has left
       if (reply?.stop) location.hash = `#${threadPath(reply.session.thread_id)}/${reply.session.seq ?? 1}`;
       else setError(reply?.error ?? said.peek());
     } catch (failed) {
