@@ -77,6 +77,8 @@ def following(http: httpx.Client, last: int | str | None = None) -> Iterator[Fol
     made = Follower(http, last)
     if last is None:
         assert made.next()[1] == "connected"
+    # One that expects no event might end before the reader has asked, and close what it asks with.
+    until(lambda: made._answer is not None or made.ended.is_set(), "the server answers")
     yield made
 
 
