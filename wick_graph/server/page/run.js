@@ -317,8 +317,10 @@ export function Run({ thread: id, seq }) {
   const does = (/** @type {string} */ line) => {
     if (running.peek()) return void say(line);
     after(async () => {
-      if (!session.peek()) await open({ thread: id });
-      if (!isAt("threads", id)) return close();
+      if (!session.peek()) {
+        await open({ thread: id });
+        if (!isAt("threads", id)) return close();
+      }
       const reply = await say(line, cursor.current);
       const now = reply?.session;
       if (!now) return;
