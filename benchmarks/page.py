@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -23,9 +22,10 @@ from threading import Thread
 from typing import Any, Final
 
 import httpx
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from tests.server.support import Served, serving
+from tests.support.browser import launched
 
 AGENTS: Final = """\
 store: sqlite:///wick.db
@@ -182,17 +182,13 @@ def main() -> None:
     call = {"tool": "calculate", "args": {"expression": "1+1"}}
     steps = [*({"text": f"Step {n}", "calls": [call]} for n in range(turns)), "Done."]
     talk = json.dumps({"steps": steps * (10 if options.small else 12)})
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        raise SystemExit("install Debian's chromium: apt-get install chromium")
     results: dict[str, dict[str, float]] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(Path(folder), agents=AGENTS, talk=talk) as served,
         served.http() as http,
-        sync_playwright() as playwright,
+        launched() as browser,
     ):
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for size in sizes:
             thread, last = made(http, size)
             found = medians([once(browser, served, thread) for _ in range(rounds)])
@@ -207,7 +203,6 @@ def main() -> None:
             found["frame ms"],
             FRAME,
         )
-        browser.close()
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=2), "utf-8")
 

@@ -175,21 +175,36 @@ def test_a_run_is_held_by_the_graph_and_each_stop_is_said_once(
     check(page)
 
 
-def test_a_late_answer_leads_nobody_back(served: Served, token: str, watched: Watched) -> None:
-    thread = asked(served, token, "default", "Left early.")
+def at_moment_5(served: Served, token: str, watched: Watched, text: str) -> Page:
+    """Open the run of a new thread at its fifth moment."""
+    thread = asked(served, token, "default", text)
     page = watched.opened(token)
-    page.goto(f"{served.url}/ui/#/threads/{thread}/5")
+    to(page, f"#/threads/{thread}/5")
     expect(page.get_by_role("grid", name="Moments")).to_be_visible(timeout=WAIT)
-    held: list[Route] = []
-    intercept(page, "**/move?*", lambda route: held.append(route))
-    page.keyboard.press("s")
+    return page
+
+
+def leave(page: Page, held: list[Route], what: str, *, fails: bool = False) -> None:
+    """Go to another view while an answer is held, then let it come: the reader stays there."""
     come(page, held)
     page.get_by_role("link", name="Agents").click()
     expect(page.get_by_role("heading", name="Agents")).to_be_visible(timeout=WAIT)
-    with page.expect_response("**/move?*"):
-        held[0].continue_()
+    with page.expect_response(what):
+        held[0].fulfill(status=500, json={"error": "No."}) if fails else held[0].continue_()
     page.wait_for_timeout(300)
     assert page.url.endswith("#/agents")
+    assert page.evaluate("sessionStorage.getItem('wick-session')") is None
+
+
+@pytest.mark.parametrize(("key", "what"), [("s", "**/move?*"), ("b", "**/threads/*/sessions")])
+def test_a_late_answer_leads_nobody_back(
+    served: Served, token: str, watched: Watched, key: str, what: str
+) -> None:
+    page = at_moment_5(served, token, watched, "Left early.")
+    held: list[Route] = []
+    intercept(page, what, lambda route: held.append(route), times=1)
+    page.keyboard.press(key)
+    leave(page, held, what)
 
 
 AT_ONCE = """() => {
@@ -208,10 +223,7 @@ AT_ONCE = """() => {
 def test_an_answer_of_the_instant_before_leads_nobody_back(
     served: Served, token: str, watched: Watched
 ) -> None:
-    thread = asked(served, token, "default", "Left at once.")
-    page = watched.opened(token)
-    page.goto(f"{served.url}/ui/#/threads/{thread}/5")
-    expect(page.get_by_role("grid", name="Moments")).to_be_visible(timeout=WAIT)
+    page = at_moment_5(served, token, watched, "Left at once.")
     page.evaluate(AT_ONCE)
     page.keyboard.press("s")
     expect(page.get_by_role("heading", name="Agents")).to_be_visible(timeout=WAIT)
@@ -238,38 +250,41 @@ def test_what_begins_late_leads_nobody_there(
     held: list[Route] = []
     intercept(page, what, lambda route: held.append(route), times=1)
     field.press("Enter")
-    come(page, held)
-    page.get_by_role("link", name="Approvals").click()
-    expect(page.get_by_role("heading", name="Approvals")).to_be_visible(timeout=WAIT)
-    with page.expect_response(what):
-        held[0].continue_() if not fails else held[0].fulfill(status=500, json={"error": "No."})
-    page.wait_for_timeout(300)
-    assert page.url.endswith("#/approvals")
-    assert page.evaluate("sessionStorage.getItem('wick-session')") is None
+    leave(page, held, what, fails=fails)
+
+
+def test_a_late_fork_of_a_chat_leads_nobody_there(
+    served: Served, token: str, watched: Watched
+) -> None:
+    thread = asked(served, token, "default", "Edited, then left.")
+    page = watched.opened(token)
+    to(page, f"#/chat/{thread}")
+    page.get_by_role("button", name="Edit: Edited, then left.").click()
+    what, held = "**/v1/agents/default/stream", list[Route]()
+    intercept(page, what, lambda route: held.append(route), times=1)
+    page.get_by_role("button", name="Send in a fork").click()
+    leave(page, held, what)
 
 
 def test_a_command_whose_session_was_left_stops_no_other(
     served: Served, token: str, watched: Watched
 ) -> None:
     """It goes on at the server for longer than its first answer; the session is gone by then."""
-    threads = [asked(served, token, "default", f"Left while it runs: {n}.") for n in range(2)]
-    page = watched.opened(token)
-    to(page, f"#/threads/{threads[0]}/5")
-    grid = page.get_by_role("grid", name="Moments")
-    expect(grid).to_be_visible(timeout=WAIT)
+    page = at_moment_5(served, token, watched, "Left while it runs.")
+    other = asked(served, token, "default", "Gone to.")
     held: list[Route] = []
     intercept(page, "**/v1/sessions/*", lambda it: held.append(it), times=1)
     page.keyboard.press("b")
     come(page, held)
-    to(page, f"#/threads/{threads[1]}/5")
-    expect(page.get_by_role("heading", name="Left while it runs: 1.")).to_be_visible(timeout=WAIT)
+    to(page, f"#/threads/{other}/5")
+    expect(page.get_by_role("heading", name="Gone to.")).to_be_visible(timeout=WAIT)
     answer = {"running": True, "lines": [], "session": {"session": "gone", "mode": "LIVE"}}
     with page.expect_response("**/v1/sessions/*"):
         held[0].fulfill(json=answer)
     page.wait_for_timeout(300)
-    grid.press("b")
+    page.get_by_role("grid", name="Moments").press("b")
     expect(page.get_by_role("log", name="Console")).to_contain_text("  1  break", timeout=WAIT)
-    assert f"/threads/{threads[1]}" in page.url
+    assert f"/threads/{other}" in page.url
 
 
 def test_by_keyboard_to_the_request_and_into_a_fork(

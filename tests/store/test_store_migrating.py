@@ -59,7 +59,6 @@ import os, signal, sys
 from wick_graph.store import SqlSaver
 from wick_graph.store import postgres, sqlite
 from wick_graph.store.saver import dialect_of
-from wick_graph.store.texts import compiled
 
 def dying(execute):
     def run(self, text, *values):

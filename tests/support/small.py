@@ -27,7 +27,7 @@ def sources() -> list[Path]:
 
 
 def head(source: Path) -> bytes:
-    """Return the first line of the small file of a source."""
+    """Return the first line of the small file of a source; it counts in the size of the page."""
     return f"/*{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}*/\n".encode()
 
 

@@ -715,8 +715,8 @@ def _prepare(
             _create(connection, path)
         migrate(connection, path)
         check_schema(connection, path)
-    if path is not None and _with_log(connection, wait) != "wal":
-        raise StorageError(f"{path} cannot use a write-ahead log; put it on a local disk")
+        if _with_log(connection, wait) != "wal":
+            raise StorageError(f"{path} cannot use a write-ahead log; put it on a local disk")
     run(f"PRAGMA synchronous={synchronous}")
     if run("PRAGMA synchronous").fetchone()[0] != _LEVELS[synchronous]:
         raise StorageError("SQLite does not accept the setting for synchronous; use another build")

@@ -82,15 +82,16 @@ class Compiler:
         if form and any(form[2:]):
             form = None  # SQLAlchemy 2.1 keeps values of `params()` there, not in the parameters
         given = [] if form is None else form.bindparams
-        key = form and (form.key, *[len(_items(one)) for one in given if one.expanding])
+        lists = {at: _items(one) for at, one in enumerate(given) if one.expanding}
+        key = form and (form.key, *map(len, lists.values()))
         if known := self._known.get(key):
             text, places = known
             values: list[Any] = []
             for at, constant in places:
                 if at is None:
                     values.append(constant)
-                elif given[at].expanding:
-                    values += _items(given[at])
+                elif at in lists:
+                    values += lists[at]
                 else:
                     values.append(given[at].effective_value)
             return text, values
