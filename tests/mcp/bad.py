@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 MEGABYTES = 150
@@ -46,6 +48,8 @@ def over_stdio(how: str) -> None:
     """Speak over standard input and output."""
     if how == "garbage":
         sys.stdout.write("this is no JSON\n" * 1_000)
+    if how == "stays":
+        Path("pid").write_text(str(os.getpid()), "ascii")
     for line in sys.stdin:
         request = json.loads(line)
         if how == "hang":
@@ -63,6 +67,8 @@ def over_stdio(how: str) -> None:
             sys.exit(1)
         sys.stdout.write(answer(request, how).decode())
         sys.stdout.flush()
+    if how == "stays":
+        time.sleep(3_600)
 
 
 class Handler(BaseHTTPRequestHandler):

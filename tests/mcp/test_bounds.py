@@ -22,8 +22,10 @@ from tests.mcp.test_client import Make, gone, make
 from tests.server.support import serving
 from tests.source import ROOT
 from wick_graph import Agent
+from wick_graph.core.bridge import ENGINE_LOOP
+from wick_graph.errors import ToolError
 from wick_graph.testing import ScriptedModel
-from wick_graph.tools import mcp
+from wick_graph.tools import mcp, mcp_transport
 from wick_graph.tools.mcp import McpServer, Target
 
 BAD = str(ROOT / "tests" / "mcp" / "bad.py")
@@ -168,6 +170,56 @@ def test_a_program_that_hangs_is_gone_once_nobody_waits(make: Make, tmp_path: Pa
     hangs = make(Target(command=(sys.executable, "-c", code)), timeout=2)
     assert hangs.tools() == ()
     assert gone(int(note.read_text("ascii")))
+
+
+HANGS = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(3600)"
+
+
+def test_a_program_that_hangs_is_gone_though_several_tire_of_it(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_transport, "LEAVE_SECONDS", 0.6)
+    hangs = make(Target(command=(sys.executable, "-c", HANGS), cwd=str(tmp_path)), timeout=1)
+    waiting = []
+    for timeout in (1.0, 1.5):  # the second tires of it while it is being ended
+        hangs.timeout = timeout
+        waiting.append(ENGINE_LOOP.submit(hangs.call("big", {}, "c")))
+        time.sleep(0.1)
+    for one in waiting:
+        with pytest.raises(ToolError, match="did not answer"):
+            one.result(60)
+    assert gone(int((tmp_path / "pid").read_text("ascii")))
+
+
+ENDS = """\
+import pathlib, sys, threading, time
+from wick_graph.tools import mcp, mcp_transport
+mcp_transport.LEAVE_SECONDS = 0.3
+tools = mcp.McpServer("t", mcp.Target(command=(sys.executable, *sys.argv[2:])))
+if sys.argv[1] == "used":
+    assert len(tools.tools()) == 1
+else:
+    tools.known()
+    while not pathlib.Path("pid").exists():
+        time.sleep(0.01)
+    threading.Thread(target=tools.close, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "server"),
+    [
+        ("ended", ("-c", HANGS)),
+        pytest.param("used", (BAD, "stays"), marks=pytest.mark.slow),
+    ],
+    ids=["while-it-is-ended", "while-it-is-used"],
+)
+def test_a_program_that_hangs_ends_with_its_process(
+    how: str, server: tuple[str, ...], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", ENDS, how, *server]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    assert gone(int((tmp_path / "pid").read_text("ascii")))
 
 
 FILE = """\

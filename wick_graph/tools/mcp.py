@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import os
@@ -18,6 +19,7 @@ from langchain_core.messages import ToolMessage
 
 from wick_graph.core.bridge import ENGINE_LOOP
 from wick_graph.errors import ConfigError, ToolError, missing_extra
+from wick_graph.machine import at_fork
 from wick_graph.tools.arguments import check_foreign
 from wick_graph.tools.bound import BoundTool, bind_tool
 from wick_graph.tools.protocol import ToolContext
@@ -103,6 +105,9 @@ T = TypeVar("T")
 CONNECT_SECONDS: Final = 30.0
 """Seconds for a server to start and initialise."""
 
+EXIT_SECONDS: Final = 10.0
+"""Seconds that the process waits at its end for its programs to end."""
+
 MISSING: Final = missing_extra("mcp_servers", "the MCP SDK", "mcp")
 
 
@@ -145,6 +150,9 @@ class Connection:
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Client] = loop.create_future()
         self._owner = asyncio.create_task(self._own())
+        if target.command:
+            _PROGRAMS.add(self)
+            self._owner.add_done_callback(lambda _: _PROGRAMS.discard(self))
 
     @property
     def alive(self) -> bool:
@@ -179,11 +187,13 @@ class Connection:
     def end(self) -> None:
         """End the connection; a running call fails."""
         self._ends.set()
-        if not self._ready.done():  # it hangs before the connection is open
+        # It hangs before the connection is open; a second time would stop the end of its program.
+        if not self._ready.done() and not self._owner.cancelling():
             self._owner.cancel()
 
-    async def ended(self) -> None:
-        """Wait until the connection has closed."""
+    async def close(self) -> None:
+        """End the connection, and wait until it has closed."""
+        self.end()
         await asyncio.wait([self._owner])
 
     async def _own(self) -> None:
@@ -213,6 +223,24 @@ class Connection:
                 spare = self._idle
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ends.wait(), spare)
+
+
+_PROGRAMS: Final[set[Connection]] = set()
+"""Connections to programs of this process that have not ended."""
+
+at_fork(after_in_child=_PROGRAMS.clear)  # they are the parent's
+
+
+@atexit.register
+def _end_programs() -> None:
+    """End the programs: one that hangs would not notice that its input is closed."""
+
+    async def close() -> None:
+        await asyncio.gather(*(program.close() for program in _PROGRAMS))
+
+    if _PROGRAMS:
+        with suppress(TimeoutError):
+            ENGINE_LOOP.submit(close()).result(EXIT_SECONDS)
 
 
 def _client(target: Target, ends: Ends) -> AbstractAsyncContextManager[Client]:
@@ -356,12 +384,8 @@ class McpServer:
         """End the session and, if the server is a local program, the server."""
         if self._live is not None and self._pid == os.getpid() and not ENGINE_LOOP.is_here():
             with suppress(TimeoutError):
-                ENGINE_LOOP.submit(self._ended(self._live)).result(10)
+                ENGINE_LOOP.submit(self._live.close()).result(EXIT_SECONDS)
         self._live = None
-
-    async def _ended(self, live: Connection) -> None:
-        live.end()
-        await live.ended()
 
     async def _use(self, call: Callable[[Client], Awaitable[T]]) -> T:
         """Use the session on the engine's loop; drop it if it no longer works."""
