@@ -17,6 +17,7 @@ from wick_graph.cli import select
 from wick_graph.targets import Target, load_target, parse_target
 
 APP = '''
+import gc
 from wick_graph import Agent, load, tool
 from wick_graph.hooks import ApprovalHook
 from wick_graph.testing import ScriptedModel, call
@@ -76,6 +77,14 @@ def processes(tmp_path: Path) -> Folder:
 @pytest.fixture
 def folder(processes: Folder, capfd: pytest.CaptureFixture[str]) -> Inside:
     return Inside(processes.path, capfd)
+
+
+def test_the_collector_of_a_command_passes_over_what_is_loaded(processes: Folder) -> None:
+    told = "    print(gc.get_freeze_count(), gc.get_threshold())\n    return len"
+    (processes.path / "app.py").write_text(APP.replace("    return len", told), "utf-8")
+    frozen, threshold = processes.wick("run", "app:agent", "How many?").out.split(maxsplit=2)[:2]
+    assert int(frozen) > 10_000
+    assert threshold.startswith("(50000,")
 
 
 def test_a_run_goes_on_in_the_next_process(processes: Folder) -> None:

@@ -15,6 +15,7 @@ from tests.engine.support import Door
 from tests.journal.conftest import Opener
 from tests.journal.support import agent_of, on_both
 from tests.store.conftest import Outside
+from tests.support.often import often
 from wick_graph import BaseHook, ModelRequest, tool
 from wick_graph.core.moments import JournalOptions
 from wick_graph.core.redaction import ODD_CASES, PATTERNS, REDACTOR, WORDS
@@ -144,7 +145,7 @@ def test_a_level_or_a_pattern_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(WORDS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=often(50), deadline=None)
 @given(st.data())
 def test_each_match_of_a_pattern_holds_one_of_its_words(kind: str, data: st.DataObject) -> None:
     match = data.draw(st.from_regex(PATTERNS[kind]))
@@ -152,7 +153,7 @@ def test_each_match_of_a_pattern_holds_one_of_its_words(kind: str, data: st.Data
     assert any(word in lowered for word in (*WORDS[kind], *ODD_CASES))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=often(300), deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -92,6 +92,7 @@ app.command("schema")(config.schema)
 def main() -> NoReturn:
     """Run the command that the process was started with, and exit with its code."""
     output.prepare()
+    output.spare_collections()
     if not sys.warnoptions:  # Python's warnings are for programmers; `python -W` brings them back
         warnings.simplefilter("ignore")
     code = call(sys.argv[1:])

@@ -7,6 +7,7 @@ pipe may end at a terminal too. Only an answer goes into a pipe unchanged.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -73,6 +74,21 @@ def prepare() -> None:
             reconfigure(errors="backslashreplace")
         else:
             reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+_THRESHOLD: Final = 50_000
+"""New objects before the garbage collector looks at them: imports make many, and hardly a cycle."""
+
+
+def spare_collections() -> None:
+    """Let the garbage collector of a process of our own look less often."""
+    gc.set_threshold(_THRESHOLD, *gc.get_threshold()[1:])
+
+
+def settle() -> None:
+    """Let it pass over what is loaded by now: at the end of the process it looks at all twice."""
+    if gc.get_threshold()[0] == _THRESHOLD:  # else it is another program's
+        gc.freeze()
 
 
 def silence() -> None:

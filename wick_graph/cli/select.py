@@ -209,6 +209,7 @@ def opened(
         yield None
         return
     with SqlSaver.from_url(file.store_url, keys=file.keys_source, tenant=tenant) as store:
+        output.settle()
         yield store
 
 

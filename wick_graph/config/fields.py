@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,6 +26,8 @@ from pydantic import (
     WithJsonSchema,
     field_validator,
 )
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from wick_graph import durations
 from wick_graph.config.yaml_reader import ENV_FIELDS, Places, expand, show_key
@@ -443,7 +451,6 @@ class Block(BaseModel):
         frozen=True,
         hide_input_in_errors=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,  # editors show them through the JSON schema
     )
 
     @field_validator("*", mode="before")
@@ -456,3 +463,48 @@ class Block(BaseModel):
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         return [pair for pair in super().__repr_args__() if pair[0] not in _HIDDEN]
+
+
+class SchemaGenerator(GenerateJsonSchema):
+    """Describe blocks by the texts below their fields, and without titles that repeat a key.
+
+    Pydantic would read the texts from the sources at every start of a process.
+    """
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Return whether a field has a title: never."""
+        return False
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Describe a block."""
+        made = super().model_schema(schema)
+        made.pop("title", None)
+        model = schema["cls"]
+        named = {name: field.alias or name for name, field in model.model_fields.items()}
+        fields = {name: made["properties"][key] for name, key in named.items()}
+        with suppress(OSError):  # an installation without sources
+            for kind in model.__mro__:
+                if issubclass(kind, Block) and (
+                    own := classes_in(kind.__module__).get(kind.__name__)
+                ):
+                    describe(fields, own)
+        return made
+
+
+@cache
+def classes_in(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes in the source of a module.
+
+    Raises:
+        OSError: There is no source.
+    """
+    source = ast.parse(inspect.getsource(sys.modules[module]))
+    return {part.name: part for part in source.body if isinstance(part, ast.ClassDef)}
+
+
+def describe(fields: Mapping[str, dict[str, Any]], source: ast.ClassDef) -> None:
+    """Add the text below each field in the source of a model to its schema."""
+    for place, said in pairwise(source.body):
+        if isinstance(place, ast.AnnAssign) and isinstance(said, ast.Expr):
+            name, text = ast.unparse(place.target), ast.literal_eval(said.value)
+            fields.get(name, {}).setdefault("description", inspect.cleandoc(text))

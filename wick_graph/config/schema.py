@@ -43,8 +43,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
 
 from wick_graph.config.fields import (
     AGENT_ID,
@@ -57,6 +55,7 @@ from wick_graph.config.fields import (
     Duration,
     Limit,
     Reading,
+    SchemaGenerator,
     Starts,
     Temperature,
     Text,
@@ -741,24 +740,12 @@ _CODE: Final = {"type": "string", "pattern": r"^[^:/\\]+:[^:/\\]+$"}
 """`module:name`."""
 
 
-class _Plain(GenerateJsonSchema):
-    """A generator that leaves out titles that only repeat a key's name."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        made = super().model_schema(schema)
-        made.pop("title", None)
-        return made
-
-
 def json_schema(tools: Iterable[str] = ()) -> dict[str, Any]:
     """Describe a whole file in both of its forms; `tools` are the names that `tools:` may hold.
 
     The schema refuses no valid file. It cannot look names up: `wick validate` does.
     """
-    file = AgentsFile.model_json_schema(schema_generator=_Plain)
+    file = AgentsFile.model_json_schema(schema_generator=SchemaGenerator)
     parts: dict[str, Any] = file.pop("$defs")
     agent = parts["AgentConfig"]
     if names := sorted(tools):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,7 +95,9 @@ def _fetch(url: str) -> bytes:
     until = time.monotonic() + PROBE_SECONDS
     body = b""
     limits = httpx.Timeout(PROBE_SECONDS / 2)
-    with httpx.stream("GET", url, timeout=limits, trust_env=False) as answer:
+    # The list of authorities takes 20 ms to read, and HTTP needs none.
+    verify = url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with httpx.stream("GET", url, timeout=limits, trust_env=False, verify=verify) as answer:
         answer.raise_for_status()
         for piece in answer.iter_bytes():
             body += piece

@@ -5,22 +5,21 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
-import inspect
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 
 from wick_graph import __version__
-from wick_graph.config.fields import UNION_TAGS
+from wick_graph.config import schema as config_schema
+from wick_graph.config.fields import UNION_TAGS, classes_in, describe
 from wick_graph.debug import DebugSession, protocol
 from wick_graph.errors import WickError
 from wick_graph.server import schemas
@@ -60,7 +59,7 @@ ROUTES: Final = (
     page_stream.router,
 )
 
-_DESCRIBED: Final = (schemas, agents, page, protocol)
+_DESCRIBED: Final = (schemas, agents, page, protocol, config_schema)
 """Modules with bodies; their fields have texts below them."""
 
 _ERRORS: Final = {
@@ -113,16 +112,14 @@ def create_app(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=_answers(),
+        # FastAPI would make those of an included router anew, in 60 ms for each application.
+        routes=[*chain.from_iterable(router.routes for router in (*ROUTES, page.file_router))],
     )
     app.state.service = service
     app.state.sign_ins = sign_ins = SignIns()
     app.state.langgraph_seen = langgraph_protocol.Seen()
     app.state.graphs = {}  # LangGraph graphs that sessions of the page run, by name
     app.state.recordings = Recordings(DebugSession.open)
-    for router in (*ROUTES, page.file_router):  # its files are no operations
-        app.include_router(router)
-    deque(iter_route_contexts(app.routes), 0)  # FastAPI would make them at the first request
     app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Problem, _problem)
@@ -139,10 +136,10 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-def _answers() -> dict[int | str, dict[str, Any]]:
+def _answers() -> dict[str, dict[str, Any]]:
     """Describe the errors by a reference: of a model FastAPI makes a field for each route."""
     body = {"application/json": {"schema": {"$ref": _REF.format(model="ErrorAnswer")}}}
-    return {status: {"description": told, "content": body} for status, told in _ERRORS.items()}
+    return {str(number): {"description": told, "content": body} for number, told in _ERRORS.items()}
 
 
 def _describe(app: FastAPI, service: Service) -> None:
@@ -155,6 +152,7 @@ def _describe(app: FastAPI, service: Service) -> None:
         schema = make()
         for methods in schema["paths"].values():
             for operation in methods.values():
+                operation["responses"] = dict(sorted((_answers() | operation["responses"]).items()))
                 operation["responses"].pop("422", None)
                 for status, answer in operation["responses"].items():
                     if int(status) >= 400:  # whatever the type of an answer, errors are JSON
@@ -180,15 +178,13 @@ def _describe(app: FastAPI, service: Service) -> None:
 
 
 def _explain(models: dict[str, Any]) -> None:
-    """Add the text below each field in the source; Pydantic would read it at every start."""
-    sources = (ast.parse(inspect.getsource(module)).body for module in _DESCRIBED)
-    for model in chain.from_iterable(sources):
-        if isinstance(model, ast.ClassDef):
-            fields = models.get(model.name, {}).get("properties", {})
-            for field, said in pairwise(model.body):
-                if isinstance(field, ast.AnnAssign) and isinstance(said, ast.Expr):
-                    name, text = ast.unparse(field.target), ast.literal_eval(said.value)
-                    fields.get(name, {}).setdefault("description", text)
+    """Add the text below each field in the source."""
+    classes = dict(chain.from_iterable(classes_in(one.__name__).items() for one in _DESCRIBED))
+    for name, model in models.items():
+        family = [name] if name in classes else []
+        for kind in family:  # which grows by its bases
+            family += {*map(ast.unparse, classes[kind].bases)} & {*classes}
+            describe(model.get("properties", {}), classes[kind])
 
 
 def _never_null(schema: dict[str, Any]) -> None:
