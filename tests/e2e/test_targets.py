@@ -17,7 +17,6 @@ from wick_graph.cli import select
 from wick_graph.targets import Target, load_target, parse_target
 
 APP = '''
-import gc
 from wick_graph import Agent, load, tool
 from wick_graph.hooks import ApprovalHook
 from wick_graph.testing import ScriptedModel, call
@@ -79,12 +78,32 @@ def folder(processes: Folder, capfd: pytest.CaptureFixture[str]) -> Inside:
     return Inside(processes.path, capfd)
 
 
-def test_the_collector_of_a_command_passes_over_what_is_loaded(processes: Folder) -> None:
-    told = "    print(gc.get_freeze_count(), gc.get_threshold())\n    return len"
-    (processes.path / "app.py").write_text(APP.replace("    return len", told), "utf-8")
-    frozen, threshold = processes.wick("run", "app:agent", "How many?").out.split(maxsplit=2)[:2]
-    assert int(frozen) > 10_000
-    assert threshold.startswith("(50000,")
+NOTES = """
+import gc
+from wick_graph import Agent
+from wick_graph.testing import ScriptedModel, call
+
+class Notes:
+    def __init__(self):
+        self.file = open("notes.txt", "w")
+        self.commands = {"note": self.note}  # a cycle: only a collection ends it
+
+    def note(self, text: str) -> str:
+        \"""Note a text.\"""
+        self.file.write(text)
+        return f"{gc.get_freeze_count()} {gc.get_threshold()[0]}"
+
+agent = Agent("notes", ScriptedModel([call("note", text="all"), "Noted."]), tools=[Notes().note])
+"""
+
+
+def test_the_collector_of_a_command_passes_over_its_libraries_alone(processes: Folder) -> None:
+    (processes.path / "app.py").write_text(NOTES, "utf-8")
+    done = processes.wick("run", "app:agent", "Note it.", "--json")
+    frozen, threshold = map(int, done.json["tool_calls"][0]["output"].split())
+    assert frozen > 10_000
+    assert threshold == 50_000
+    assert (processes.path / "notes.txt").read_text("utf-8") == "all"
 
 
 def test_a_run_goes_on_in_the_next_process(processes: Folder) -> None:

@@ -192,17 +192,41 @@ def test_a_program_that_hangs_is_gone_though_several_tire_of_it(
 
 
 ENDS = """\
-import pathlib, sys, threading, time
+import atexit, pathlib, signal, sys, threading, time
+from wick_graph.core.bridge import ENGINE_LOOP
 from wick_graph.tools import mcp, mcp_transport
 mcp_transport.LEAVE_SECONDS = 0.3
-tools = mcp.McpServer("t", mcp.Target(command=(sys.executable, *sys.argv[2:])))
-if sys.argv[1] == "used":
-    assert len(tools.tools()) == 1
-else:
+how, *command = sys.argv[1:]
+tools = mcp.McpServer("t", mcp.Target(command=(sys.executable, *command)))
+
+def started():
     tools.known()
-    while not pathlib.Path("pid").exists():
+    while not (pathlib.Path("pid").exists() and mcp.PROGRAMS.groups):
         time.sleep(0.01)
+
+async def block():
+    time.sleep(3600)
+
+if how == "used":
+    assert len(tools.tools()) == 1
+elif how == "late":  # it is started while another one is being ended
+    mcp_transport.LEAVE_SECONDS = 2
+    first = mcp.McpServer("f", mcp.Target(command=("sh", "-c", "echo > first; sleep 3600")))
+    first.known()
+    while not pathlib.Path("first").exists():
+        time.sleep(0.01)
+    later = threading.Timer(0.5, tools.tools)
+    later.daemon = True
+    later.start()
+else:
+    started()
+if how == "ended":
     threading.Thread(target=tools.close, daemon=True).start()
+elif how == "blocked":
+    ENGINE_LOOP.submit(block())
+elif how == "interrupted":
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # Ctrl-C, as it is being ended
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0.1)
 """
 
 
@@ -211,15 +235,25 @@ else:
     [
         ("ended", ("-c", HANGS)),
         pytest.param("used", (BAD, "stays"), marks=pytest.mark.slow),
+        pytest.param("blocked", ("-c", HANGS), marks=pytest.mark.slow),
+        pytest.param("interrupted", ("-c", HANGS), marks=pytest.mark.slow),
     ],
-    ids=["while-it-is-ended", "while-it-is-used"],
 )
 def test_a_program_that_hangs_ends_with_its_process(
     how: str, server: tuple[str, ...], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", ENDS, how, *server]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert gone(int((tmp_path / "pid").read_text("ascii")))
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_starts_no_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ENDS, "late", "-c", HANGS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert not (tmp_path / "pid").exists()
 
 
 FILE = """\

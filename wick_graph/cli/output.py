@@ -86,8 +86,11 @@ def spare_collections() -> None:
 
 
 def settle() -> None:
-    """Let it pass over what is loaded by now: at the end of the process it looks at all twice."""
-    if gc.get_threshold()[0] == _THRESHOLD:  # else it is another program's
+    """Let it pass over our libraries once they are loaded: a process ends with two looks at all.
+
+    A user's objects come later: what they hold in cycles, such as a file, is collected at the end.
+    """
+    if gc.get_threshold()[0] == _THRESHOLD and not gc.get_freeze_count():  # else not our process
         gc.freeze()
 
 

@@ -345,7 +345,6 @@ def run(
             context=context_of(context),
         )
         tokens = not as_json if stream is None else stream
-        output.settle()
         with recorded(agents, agent_id) if record else nullcontext():
             code = watched(agents, where, lambda turns: turns.say(text), as_json, tokens)
     raise typer.Exit(code)

@@ -128,6 +128,7 @@ def looked_at(
     """
     from wick_graph.loading import outline
 
+    output.settle()
     if target() is not None:
         agents = from_code(trust=trust, with_file=with_file)
         agent_id = pick(agent or (recorded if recorded in agents else None), agents.config)
@@ -154,6 +155,7 @@ def from_code(model: str | None = None, *, trust: bool = False, with_file: bool 
     from wick_graph.errors import ConfigError
     from wick_graph.targets import load_target
 
+    output.settle()
     named = output.NAMED.get()
     assert named.target is not None
     if named.file and not with_file:
@@ -204,12 +206,12 @@ def opened(
     from wick_graph.store import SqlSaver
     from wick_graph.store.saver import dialect_of
 
+    output.settle()
     file = read(config) if isinstance(config, Path) else config
     if not make and not dialect_of(file.store_url).exists():
         yield None
         return
     with SqlSaver.from_url(file.store_url, keys=file.keys_source, tenant=tenant) as store:
-        output.settle()
         yield store
 
 
@@ -314,6 +316,7 @@ def load_trusted(
     """
     from wick_graph.loading import Agents
 
+    output.settle()
     if target() is not None:
         return from_code(model, trust=trust, with_file=with_file)
     return Agents(trusted_file(config, trust=trust), model=model)

@@ -9,7 +9,6 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -481,24 +480,22 @@ class SchemaGenerator(GenerateJsonSchema):
         made.pop("title", None)
         model = schema["cls"]
         named = {name: field.alias or name for name, field in model.model_fields.items()}
-        fields = {name: made["properties"][key] for name, key in named.items()}
-        with suppress(OSError):  # an installation without sources
-            for kind in model.__mro__:
-                if issubclass(kind, Block) and (
-                    own := classes_in(kind.__module__).get(kind.__name__)
-                ):
-                    describe(fields, own)
+        fields = {name: made["properties"].get(key, {}) for name, key in named.items()}
+        for kind in model.__mro__:
+            if issubclass(kind, Block) and (
+                own := classes_in(kind.__module__).get(kind.__qualname__)
+            ):
+                describe(fields, own)
         return made
 
 
 @cache
 def classes_in(module: str) -> dict[str, ast.ClassDef]:
-    """Return the classes in the source of a module.
-
-    Raises:
-        OSError: There is no source.
-    """
-    source = ast.parse(inspect.getsource(sys.modules[module]))
+    """Return the classes in the source of a module; none of an installation without sources."""
+    try:
+        source = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, KeyError):
+        return {}
     return {part.name: part for part in source.body if isinstance(part, ast.ClassDef)}
 
 
@@ -506,5 +503,7 @@ def describe(fields: Mapping[str, dict[str, Any]], source: ast.ClassDef) -> None
     """Add the text below each field in the source of a model to its schema."""
     for place, said in pairwise(source.body):
         if isinstance(place, ast.AnnAssign) and isinstance(said, ast.Expr):
-            name, text = ast.unparse(place.target), ast.literal_eval(said.value)
-            fields.get(name, {}).setdefault("description", inspect.cleandoc(text))
+            text = said.value.value if isinstance(said.value, ast.Constant) else None
+            if isinstance(text, str):
+                name = ast.unparse(place.target)
+                fields.get(name, {}).setdefault("description", inspect.cleandoc(text))

@@ -127,6 +127,11 @@ class EngineLoop:
         """Start a coroutine on the loop."""
         return asyncio.run_coroutine_threadsafe(body, self._running())
 
+    @property
+    def is_made(self) -> bool:
+        """Whether this process has made the loop."""
+        return self._pid == os.getpid()
+
     def is_here(self) -> bool:
         """Return whether the caller runs on this loop."""
         try:

@@ -164,8 +164,7 @@ def _describe(app: FastAPI, service: Service) -> None:
         made = models_json_schema([(schemas.ErrorAnswer, "serialization")], ref_template=_REF)
         models.update(made[1]["$defs"])
         schema["components"]["schemas"] = models = dict(sorted(models.items()))
-        with contextlib.suppress(OSError):  # an installation without sources
-            _explain(models)
+        _explain(models)
         if service.options.auth:
             parts = schema.setdefault("components", {})
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -179,12 +178,12 @@ def _describe(app: FastAPI, service: Service) -> None:
 
 def _explain(models: dict[str, Any]) -> None:
     """Add the text below each field in the source."""
-    classes = dict(chain.from_iterable(classes_in(one.__name__).items() for one in _DESCRIBED))
-    for name, model in models.items():
-        family = [name] if name in classes else []
-        for kind in family:  # which grows by its bases
-            family += {*map(ast.unparse, classes[kind].bases)} & {*classes}
-            describe(model.get("properties", {}), classes[kind])
+    for classes in (classes_in(module.__name__) for module in _DESCRIBED):
+        for name in models.keys() & classes.keys():
+            family = [name]
+            for kind in family:  # which grows by its bases
+                family += {*map(ast.unparse, classes[kind].bases)} & {*classes}
+                describe(models[name].get("properties", {}), classes[kind])
 
 
 def _never_null(schema: dict[str, Any]) -> None:

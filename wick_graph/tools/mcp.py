@@ -13,13 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from langchain_core.messages import ToolMessage
 
 from wick_graph.core.bridge import ENGINE_LOOP
 from wick_graph.errors import ConfigError, ToolError, missing_extra
-from wick_graph.machine import at_fork
+from wick_graph.machine import at_fork, end_group
 from wick_graph.tools.arguments import check_foreign
 from wick_graph.tools.bound import BoundTool, bind_tool
 from wick_graph.tools.protocol import ToolContext
@@ -108,6 +109,9 @@ CONNECT_SECONDS: Final = 30.0
 EXIT_SECONDS: Final = 10.0
 """Seconds that the process waits at its end for its programs to end."""
 
+BUSY_SECONDS: Final = 1.0
+"""Seconds that it waits for a loop that is busy with something else."""
+
 MISSING: Final = missing_extra("mcp_servers", "the MCP SDK", "mcp")
 
 
@@ -151,8 +155,8 @@ class Connection:
         self._ready: asyncio.Future[Client] = loop.create_future()
         self._owner = asyncio.create_task(self._own())
         if target.command:
-            _PROGRAMS.add(self)
-            self._owner.add_done_callback(lambda _: _PROGRAMS.discard(self))
+            PROGRAMS.connections.add(self)
+            self._owner.add_done_callback(lambda _: PROGRAMS.connections.discard(self))
 
     @property
     def alive(self) -> bool:
@@ -225,22 +229,59 @@ class Connection:
                 await asyncio.wait_for(self._ends.wait(), spare)
 
 
-_PROGRAMS: Final[set[Connection]] = set()
-"""Connections to programs of this process that have not ended."""
+class Programs:
+    """The programs that this process has started, which end with it.
 
-at_fork(after_in_child=_PROGRAMS.clear)  # they are the parent's
+    One that hangs would not notice that its input is closed.
+    """
+
+    def __init__(self) -> None:
+        self.connections: set[Connection] = set()
+        self.groups: set[int] = set()
+        """The process groups of those that run."""
+        self.ending = False
+
+    def forget(self) -> None:
+        """Leave them to the parent: this process is a fork."""
+        self.connections.clear()
+        self.groups.clear()
+        self.ending = False
+
+    @staticmethod
+    @cache
+    def watch() -> None:
+        """End them when this process ends."""
+        atexit.register(PROGRAMS.end)
+
+    def end(self) -> None:
+        """Let each end as `McpServer.close` does, and kill those that a hung loop cannot reach."""
+        begun = threading.Event()
+
+        async def close() -> None:
+            begun.set()
+            self.ending = True  # from now on none is started
+            while self.connections:
+                await asyncio.gather(*(one.close() for one in self.connections))
+
+        with suppress(KeyboardInterrupt):
+            with suppress(TimeoutError):
+                if ENGINE_LOOP.is_made:
+                    done = ENGINE_LOOP.submit(close())
+                    if begun.wait(BUSY_SECONDS):
+                        done.result(EXIT_SECONDS)
+            self._signal(at_once=False)
+            if self.groups:
+                time.sleep(BUSY_SECONDS)
+        self._signal(at_once=True)
+
+    def _signal(self, *, at_once: bool) -> None:
+        for group in [*self.groups]:
+            end_group(group, at_once=at_once)
 
 
-@atexit.register
-def _end_programs() -> None:
-    """End the programs: one that hangs would not notice that its input is closed."""
+PROGRAMS: Final = Programs()
 
-    async def close() -> None:
-        await asyncio.gather(*(program.close() for program in _PROGRAMS))
-
-    if _PROGRAMS:
-        with suppress(TimeoutError):
-            ENGINE_LOOP.submit(close()).result(EXIT_SECONDS)
+at_fork(after_in_child=PROGRAMS.forget)
 
 
 def _client(target: Target, ends: Ends) -> AbstractAsyncContextManager[Client]:
@@ -303,6 +344,8 @@ class McpServer:
         idle: float | None = IDLE_SECONDS,
         only: tuple[str, ...] = (),
     ) -> None:
+        if target.command:
+            PROGRAMS.watch()
         self.name: Final = name
         self.timeout = timeout
         self._target = target
@@ -390,6 +433,8 @@ class McpServer:
     async def _use(self, call: Callable[[Client], Awaitable[T]]) -> T:
         """Use the session on the engine's loop; drop it if it no longer works."""
         if self._live is None or not self._live.alive or self._pid != os.getpid():
+            if PROGRAMS.ending:
+                raise ToolError(f"the MCP server {self.name} is not started as the process ends")
             self._live, self._pid = Connection(self._target, self._idle), os.getpid()
         live = self._live
         try:

@@ -19,7 +19,7 @@ from mcp.types import jsonrpc_message_adapter
 from wick_graph.constants import MAX_ANSWER_PARTS
 from wick_graph.machine import end_group
 from wick_graph.messages.content import json_parts
-from wick_graph.tools.mcp import CONNECT_SECONDS, Ends, Target
+from wick_graph.tools.mcp import CONNECT_SECONDS, PROGRAMS, Ends, Target
 
 # --- Limits on what an MCP server sends, enforced while it arrives.
 
@@ -108,6 +108,7 @@ async def program(target: Target, failed: Callable[[str], None]) -> AsyncIterato
         cwd=target.cwd,
         start_new_session=True,
     )
+    PROGRAMS.groups.add(process.pid)
     pipes = _Pipes(process, failed)
     try:
         async with anyio.create_task_group() as tasks:
@@ -211,6 +212,7 @@ async def _end(process: Process) -> None:
             break
     await process.stdout.aclose()
     end_group(process.pid, at_once=True)
+    PROGRAMS.groups.discard(process.pid)
 
 
 # --- The SDK's side of a connection.

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
@@ -195,13 +196,17 @@ class Addresses(HTMLParser):
         (self.linked if tag == "a" else self.loaded).extend(given)
 
 
+_addresses: Final = cache(Addresses)
+"""Both checks read each page."""
+
+
 def foreign(site: Path) -> list[str]:
     """Name each address of another host that a page or a style sheet of a site loads."""
     return [
         f"{path.relative_to(site)}: {address}"
         for path in sorted(site.rglob("*"))
         if path.suffix in (".html", ".css", ".svg")
-        for address in Addresses(path.read_text("utf-8")).loaded
+        for address in _addresses(path.read_text("utf-8")).loaded
         if HOST.match(address)
     ]
 
@@ -210,7 +215,7 @@ def lost(site: Path) -> list[str]:
     """Name each address of a page that leads to no file of the site; Zensical checks pages only."""
     found = []
     for path in sorted(site.rglob("*.html")):
-        page = Addresses(path.read_text("utf-8"))
+        page = _addresses(path.read_text("utf-8"))
         for address in {*page.loaded, *page.linked}:
             parts = urlsplit(address)
             file = unquote(parts.path)  # servers show the page 404 under any address
