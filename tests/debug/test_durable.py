@@ -184,7 +184,7 @@ def test_a_fork_that_was_left_keeps_its_edits_and_its_policy(url: str, tmp_path:
         session.breakpoints.break_("tool:act", "args.n == 2")
         session.cont()
         plan = session.fork(result="by hand")
-        assert session.live(plan, timeout=WAIT).mode == "FORK"
+        assert session.live(plan, timeout=WAIT, in_place=True).mode == "FORK"
         session.detach("keep", timeout=WAIT)
     with agent_of(url, log) as agent, DebugSession.open(agent, "t") as session:
         stop = session.live(timeout=WAIT)
