@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,12 @@ agent = Agent("notes", ScriptedModel([call("note", text="all"), "Noted."]), tool
 
 
 def test_the_collector_of_a_command_passes_over_its_libraries_alone(processes: Folder) -> None:
+    """In a process that no test has made: what one forks from has settled before."""
     (processes.path / "app.py").write_text(NOTES, "utf-8")
-    done = processes.wick("run", "app:agent", "Note it.", "--json")
-    frozen, threshold = map(int, done.json["tool_calls"][0]["output"].split())
+    command = [sys.executable, "-m", "wick_graph", "run", "app:agent", "Note it.", "--json"]
+    done = subprocess.run(command, cwd=processes.path, env=processes.env, stdout=-1, check=True)
+    (called,) = json.loads(done.stdout)["tool_calls"]
+    frozen, threshold = map(int, called["output"].split())
     assert frozen > 10_000
     assert threshold == 50_000
     assert (processes.path / "notes.txt").read_text("utf-8") == "all"

@@ -128,7 +128,6 @@ def looked_at(
     """
     from wick_graph.loading import outline
 
-    output.settle()
     if target() is not None:
         agents = from_code(trust=trust, with_file=with_file)
         agent_id = pick(agent or (recorded if recorded in agents else None), agents.config)
@@ -136,6 +135,7 @@ def looked_at(
         if made is not None:
             return agent_id, made.copy_with(made.store, name=agent_id)
         return agent_id, outline(agent_id, agents.config)
+    output.settle()
     file = trusted_file(config, trust=trust, looks=True)
     agent_id = pick(agent or recorded, file)
     return agent_id, outline(agent_id, file)
@@ -316,9 +316,9 @@ def load_trusted(
     """
     from wick_graph.loading import Agents
 
-    output.settle()
     if target() is not None:
         return from_code(model, trust=trust, with_file=with_file)
+    output.settle()
     return Agents(trusted_file(config, trust=trust), model=model)
 
 

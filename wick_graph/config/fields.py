@@ -470,6 +470,10 @@ class SchemaGenerator(GenerateJsonSchema):
     Pydantic would read the texts from the sources at every start of a process.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._classes_in = cache(classes_in)  # for as long as one schema is made
+
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Return whether a field has a title: never."""
         return False
@@ -483,13 +487,12 @@ class SchemaGenerator(GenerateJsonSchema):
         fields = {name: made["properties"].get(key, {}) for name, key in named.items()}
         for kind in model.__mro__:
             if issubclass(kind, Block) and (
-                own := classes_in(kind.__module__).get(kind.__qualname__)
+                own := self._classes_in(kind.__module__).get(kind.__qualname__)
             ):
                 describe(fields, own)
         return made
 
 
-@cache
 def classes_in(module: str) -> dict[str, ast.ClassDef]:
     """Return the classes in the source of a module; none of an installation without sources."""
     try:

@@ -110,7 +110,7 @@ EXIT_SECONDS: Final = 10.0
 """Seconds that the process waits at its end for its programs to end."""
 
 BUSY_SECONDS: Final = 1.0
-"""Seconds that it waits for a loop that is busy with something else."""
+"""Seconds that it waits for a busy loop, and then for programs that were told to leave."""
 
 MISSING: Final = missing_extra("mcp_servers", "the MCP SDK", "mcp")
 
