@@ -112,6 +112,8 @@ EXIT_SECONDS: Final = 10.0
 BUSY_SECONDS: Final = 1.0
 """Seconds that it waits for a busy loop, and then for programs that were told to leave."""
 
+ENDED: Final = "it was ended before it answered"
+
 MISSING: Final = missing_extra("mcp_servers", "the MCP SDK", "mcp")
 
 
@@ -166,7 +168,7 @@ class Connection:
     @property
     def opened(self) -> bool:
         """Whether the server has been reached."""
-        return self._ready.done()
+        return self._ready.done() and self._ready.exception() is None
 
     async def use(self, call: Callable[[Client], Awaitable[T]]) -> T:
         """Call a function with the client; the connection is not idle meanwhile.
@@ -209,10 +211,12 @@ class Connection:
                 self._ready.set_result(client)
                 await self._while_used()
         except BaseException as error:  # passed on to the waiters
+            cancelled = isinstance(error, asyncio.CancelledError)
             if not self._ready.done():
-                self._ready.set_exception(error)
+                # Its cancellation is none of theirs: their run would seem to be cancelled.
+                self._ready.set_exception(ToolError(ENDED) if cancelled else error)
                 self._ready.exception()  # there may be no waiter
-            if isinstance(error, asyncio.CancelledError):
+            if cancelled:
                 raise
         finally:
             self._ends.set()
@@ -436,15 +440,15 @@ class McpServer:
             if PROGRAMS.ending:
                 raise ToolError(f"the MCP server {self.name} is not started as the process ends")
             self._live, self._pid = Connection(self._target, self._idle), os.getpid()
-        live = self._live
+        live, seconds = self._live, self.timeout
         try:
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout(seconds):
                 return await live.use(call)
         except TimeoutError:
             if not live.opened:
                 live.end()
             raise ToolError(
-                f"the MCP server {self.name} did not answer within {self.timeout:g} s"
+                f"the MCP server {self.name} did not answer within {seconds:g} s"
             ) from None
         except ConfigError:
             raise
@@ -453,6 +457,10 @@ class McpServer:
                 raise ToolError(f"the MCP server {self.name} refused: {error}") from None
             live.end()
             text = live.why or _said(error)
+            if not live.opened:
+                raise ToolError(
+                    f"the MCP server {self.name} cannot be used ({text}); the next call tries again"
+                ) from error
             raise ToolError(
                 f"the MCP server {self.name} is gone ({text}); the call may or may not have had "
                 "its effect, and the next one starts the server again"
@@ -502,6 +510,8 @@ def _said(error: BaseException) -> str:
     """Return an error's text; the first one's for a group of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, ToolError):
+        return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
