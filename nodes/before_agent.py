@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
@@ -38,7 +38,8 @@ async def before_agent(state: Mapping[str, Any], ctx: NodeContext) -> list[tuple
     if state.get("output") is not None:
         updates.append(("output", None))
     new = messages[_turn_before(messages, ctx.caches.sound) :]
-    calls, lost = [*dangling(new)], [RemoveMessage(m.id) for m in orphans(new) if m.id]
+    calls, orphans = unsound(new)
+    lost = [RemoveMessage(answer.id) for answer in orphans if answer.id]
     for reply, index in calls:
         updates += await _repaired(reply, index, ctx)
     if lost:
@@ -74,34 +75,35 @@ def _turn_before(messages: Sequence[BaseMessage], sound: list[BaseMessage]) -> i
     return at
 
 
-def dangling(messages: Sequence[BaseMessage]) -> Iterator[tuple[AIMessage, int]]:
-    """Find each call without an answer: a model refuses a history with such calls.
+def unsound(
+    messages: Sequence[BaseMessage],
+) -> tuple[list[tuple[AIMessage, int]], list[ToolMessage]]:
+    """Find each call without an answer and each answer without a call: a model refuses both.
 
     The reducer files answers right behind the reply with their calls, so a call id that a provider
     uses again in a later turn is no problem.
+
+    Returns:
+        Replies with the number of a call that nothing answers, and the answers to no call.
     """
+    dangling: list[tuple[AIMessage, int]] = []
+    orphans: list[ToolMessage] = []
     asker: AIMessage | None = None
+    asked: set[str] = set()
     answered: set[str] = set()
-    for message in [*messages, None]:
+    for message in (*messages, None):
         if type(message) is not AIMessage and isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
+            if message.tool_call_id not in asked:
+                orphans.append(message)
             continue
-        for i, call in enumerate(asker.tool_calls if asker else ()):
-            if asker is not None and call["id"] not in answered:
-                yield asker, i
-        asker, answered = (message if isinstance(message, AIMessage) else None), set()
-
-
-def orphans(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
-    """Find each answer without a call: a model refuses a history with one."""
-    asked: set[str] = set()
-    for message in messages:
-        if type(message) is not ToolMessage and isinstance(message, AIMessage):
-            asked = {call["id"] or "" for call in message.tool_calls}
-        elif not isinstance(message, ToolMessage):
-            asked = set()
-        elif message.tool_call_id not in asked:
-            yield message
+        if asker is not None:
+            calls = enumerate(asker.tool_calls)
+            dangling += [(asker, at) for at, call in calls if call["id"] not in answered]
+        asker = message if isinstance(message, AIMessage) else None
+        asked = {call["id"] or "" for call in asker.tool_calls} if asker is not None else set()
+        answered = set()
+    return dangling, orphans
 
 
 async def _repaired(reply: AIMessage, index: int, ctx: NodeContext) -> list[tuple[str, Any]]:

@@ -19,6 +19,7 @@ from wick_graph.config import digest_of, load_config, trust, trusted
 from wick_graph.errors import ConfigError
 from wick_graph.loading import Agents, backends_in, hooks_of, load
 from wick_graph.server import ServerOptions, Service
+from wick_graph.tools import mcp
 
 __all__ = ["home"]
 
@@ -233,8 +234,9 @@ app.run()
 
 
 @pytest.fixture
-def real(app: Path) -> Callable[..., Path]:
+def real(app: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """A file with a server that speaks MCP, and imports what lies beside it."""
+    monkeypatch.setattr(mcp, "LIST_SECONDS", 60.0)  # a busy machine takes long to start it
     (app / "srv/server.py").write_text(SERVER, "utf-8")
     (app / "srv/helper.py").write_text("NAME = 'us'\n", "utf-8")
 

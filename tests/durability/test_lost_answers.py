@@ -21,7 +21,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import ServerRuns
 from wick_graph.testing import ScriptedModel, call
 
-COMMITS = 8
+COMMITS = 7
 """As many commits as the run below makes, at most."""
 
 

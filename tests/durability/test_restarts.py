@@ -496,19 +496,22 @@ def test_what_a_child_gets_done_clears_its_parent(url: str, no_backoff: None) ->
 def test_a_deadly_child_poisons_its_parent_and_does_not_wait_for_it(
     url: str, notes: Notes, no_backoff: None
 ) -> None:
-    def agent() -> Agent:
-        below = delegation({"child": Subagent(deadly_agent(url, notes, name="child"), "works")})
+    def child() -> Agent:
+        return deadly_agent(url, notes, name="child")
+
+    def agent(child: Agent) -> Agent:
+        below = delegation({"child": Subagent(child, "works")})
         told = ScriptedModel([call("delegate_to_agent", agent="child", task="do"), "ok"])
         return Agent(model=told, tools=[below], store=url)
 
-    assert Life(lambda: agent().invoke("?", thread_id="t")).wait() == -signal.SIGKILL
+    assert Life(lambda: agent(child()).invoke("?", thread_id="t")).wait() == -signal.SIGKILL
     deaths = 1
-    while Life(lambda: agent().resume("t")).wait() == -signal.SIGKILL:
+    while Life(lambda: agent(child()).resume("t")).wait() == -signal.SIGKILL:
         deaths += 1
         assert deaths <= 2 + MAX_CHARGES
     assert deaths >= 1 + MAX_CHARGES
-    with pytest.raises(RunError, match="poison"):
-        agent().resume("t")
+    with child() as below, agent(below) as last, pytest.raises(RunError, match="poison"):
+        last.resume("t")
 
 
 def test_a_process_that_goes_down_on_purpose_leaves_a_whole_store(url: str) -> None:

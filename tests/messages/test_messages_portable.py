@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from wick_graph.messages import lowering
 from wick_graph.messages.lowering import BEGIN, BLANK, UNANSWERED, Portable, portable
 
 IDS = st.sampled_from(["c1", "c2", "functions.x:0", "f" * 70, "0"])
@@ -31,10 +33,10 @@ BLOCKS = st.lists(
 CONTENTS: st.SearchStrategy[Any] = st.one_of(TEXTS, BLOCKS)
 
 
-def asking(content: Any, ids: list[str], broken: list[str]) -> AIMessage:
+def asking(content: Any, ids: list[str], broken: list[str], name: str = "1 add") -> AIMessage:
     return AIMessage(
         content,
-        tool_calls=[{"name": "1 add", "args": {}, "id": i, "type": "tool_call"} for i in ids],
+        tool_calls=[{"name": name, "args": {}, "id": i, "type": "tool_call"} for i in ids],
         invalid_tool_calls=[
             {"name": "add", "args": "{", "id": i, "error": "", "type": "invalid_tool_call"}
             for i in broken
@@ -51,12 +53,16 @@ MESSAGES: st.SearchStrategy[BaseMessage] = st.one_of(
         CONTENTS,
         st.lists(IDS, max_size=3, unique=True),
         st.lists(IDS, max_size=1),
+        st.sampled_from(["1 add", "add"]),
     ),
     st.builds(
-        lambda content, call, status: ToolMessage(content, tool_call_id=call, status=status),
+        lambda content, call, status, name: ToolMessage(
+            content, tool_call_id=call, status=status, name=name
+        ),
         st.one_of(CONTENTS, st.just("")),
         IDS,
         st.sampled_from(["success", "error"]),
+        st.sampled_from([None, "add"]),
     ),
 )
 CHAINS = st.lists(MESSAGES, max_size=9)
@@ -110,6 +116,61 @@ def test_the_cached_form_says_the_same_whatever_is_exchanged(
         if draw(st.booleans()):
             step.append(SystemMessage("for this call alone"))
         assert data(cached.apply(step)) == data(portable(step))
+
+
+USUAL: Any = {"name": "add", "args": {"n": 1}, "id": "c1", "type": "tool_call"}
+CALLS: list[list[Any]] = [
+    [],
+    [USUAL],
+    [USUAL, {**USUAL, "id": "c2"}],
+    [USUAL, {**USUAL, "args": {"n": 2}}],  # providers refuse one id for two calls
+    [{**USUAL, "id": ""}],
+    [{**USUAL, "id": None}],
+    [{**USUAL, "id": "c" * 41}],
+    [{**USUAL, "name": "1add"}],
+    [{**USUAL, "name": ""}],
+    [{**USUAL, "index": 0}],
+    [{**USUAL, "type": None, "index": 0}],
+    [{name: value for name, value in USUAL.items() if name != "type"}],
+    [{**{n: v for n, v in USUAL.items() if n != "type"}, "index": 0}],
+]
+NOTES: list[dict[str, Any]] = [{}, {"function_call": {"name": "add"}}, {"tool_calls": [USUAL]}]
+
+
+def reply(content: Any, calls: list[Any], notes: dict[str, Any]) -> AIMessage:
+    """Make a reply without pydantic's checks, as one from a store is made."""
+    return AIMessage(content).model_copy(update={"tool_calls": calls, "additional_kwargs": notes})
+
+
+def both_ways(chain: list[BaseMessage]) -> tuple[list[BaseMessage], list[BaseMessage]]:
+    """Make a chain portable as it is done, and without what is quick about it."""
+    whole = Portable()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lowering, "_is_said", lambda _: False)
+        patch.setattr(whole, "_takes_as_it_is", lambda _: False)
+        full = whole.apply(chain)
+    return Portable().apply(chain), full
+
+
+@pytest.mark.parametrize("calls", CALLS)
+def test_the_quick_way_says_what_the_whole_one_says(calls: list[Any]) -> None:
+    ids = [call["id"] for call in calls]
+    for content, notes, before, name, text in itertools.product(
+        ["", " ", "said", ["said"]], NOTES, [[], [USUAL]], [None, "add", "1add"], ["", " ", "1"]
+    ):
+        chain = [
+            HumanMessage(content or [""]),
+            *(
+                [reply("", before, {}), ToolMessage(text, tool_call_id="c1", name=name)]
+                * len(before)
+            ),
+            reply(content, calls, notes),
+            *(ToolMessage(text, tool_call_id=one, name=name, status="error") for one in ids if one),
+        ]
+        made, full = both_ways(chain)
+        assert data(made) == data(full)
+        held = {*map(id, chain)}
+        assert [id(m) in held for m in made] == [id(m) in held for m in full]
 
 
 @settings(deadline=None)

@@ -379,10 +379,10 @@ def with_time(message: BaseMessage, time: str | None = None) -> dict[str, object
 
 def is_named_by_engine(message: BaseMessage) -> bool:
     """Tell whether a reply bears the name of its agent, which no model reads."""
-    if not isinstance(message, AIMessage) or message.name is None:
+    if message.name is None:
         return False
     mark = message.response_metadata.get(MARK_KEY)
-    return isinstance(mark, dict) and NAME_GIVEN not in mark
+    return isinstance(mark, dict) and NAME_GIVEN not in mark and isinstance(message, AIMessage)
 
 
 def is_partial(message: BaseMessage) -> bool:

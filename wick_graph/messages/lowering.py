@@ -75,6 +75,9 @@ _CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _SIGNATURES: Final = "__gemini_function_call_thought_signatures__"
 """The key under which Google's client keeps the signatures of calls, by the calls' ids."""
 
+_KEYS: Final = len(ToolCall.__annotations__)
+"""The number of a call's keys."""
+
 _OWN_CALLS: Final = ("tool_calls", "function_call")
 """Keys under which clients keep a second copy of the calls."""
 
@@ -199,6 +202,8 @@ class Portable:
         known = self._open.pop(message.tool_call_id, None)
         if known is None:
             return None
+        if _is_said(message.content) and known == (message.tool_call_id, message.name):
+            return message
         content = _blocks(message.content)
         if not content and message.status == "error":
             content = FAILED
@@ -206,6 +211,8 @@ class Portable:
         return _with(message, changes)
 
     def _reply(self, message: AIMessage) -> AIMessage | None:
+        if self._takes_as_it_is(message):
+            return message
         content = _called(_blocks(message.content), message)
         calls = list(_asked(message).values())[::-1]
         if not calls and not _says(content):
@@ -229,6 +236,27 @@ class Portable:
             invalid_tool_calls=[],
             additional_kwargs=_renamed_notes(message.additional_kwargs, names),
         )
+
+    def _takes_as_it_is(self, message: AIMessage) -> bool:
+        """Note the calls of a usual reply, which needs no other form; False means: look closer."""
+        content, calls = message.content, message.tool_calls
+        if message.invalid_tool_calls or not (_is_said(content) or (content == "" and calls)):
+            return False
+        if not calls:
+            return "function_call" not in message.additional_kwargs
+        names: dict[str, tuple[str, str]] = {}
+        for call in calls:
+            name, call_id = call["name"], call["id"]
+            if call.get("type") != "tool_call" or len(call) != _KEYS:
+                return False
+            if not call_id or call_id in self._uses or call_id in names:
+                return False
+            if not _CALL_ID.fullmatch(call_id) or not name or portable_tool_name(name) != name:
+                return False
+            names[call_id] = call_id, name
+        self._uses.update(dict.fromkeys(names, 1))
+        self._open = names
+        return True
 
     def _new_id(self, call_id: str) -> str:
         """Return a call's own id, or a new one if providers refuse it or it was used before."""
@@ -299,7 +327,14 @@ def _id_of(block: dict[str, Any]) -> Any:
     return block.get("call_id" if "call_id" in block else "id")
 
 
+def _is_said(content: Any) -> bool:
+    """Return whether a content is a text with more than white space in it."""
+    return type(content) is str and content != "" and not content.isspace()
+
+
 def _said(message: BaseMessage) -> BaseMessage:
+    if _is_said(message.content):
+        return message
     content = _blocks(message.content)
     if not content and message.content != "":  # validation refuses an empty text
         content = BLANK

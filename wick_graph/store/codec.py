@@ -253,13 +253,14 @@ class Shape:
     def read(self, parts: dict[str, Any], extra: dict[str, Any] | None = None) -> Any:
         """Rebuild an object from its non-default fields; raise KeyError for an unknown letter."""
         held = self.fixed.copy()
-        for fresh, make in self.fresh:
-            held[fresh] = make()
         names, given = self.names, set()
         for letter, field in parts.items():
             name = names[letter]
             held[name] = field
             given.add(name)
+        for name, make in self.fresh:
+            if name not in given:
+                held[name] = make()
         made = self.cls.__new__(self.cls)
         _set(made, "__dict__", held)
         _set(made, "__pydantic_fields_set__", given)
