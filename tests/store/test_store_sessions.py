@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -18,6 +19,7 @@ from tests.support.leftovers import Leftovers
 from tests.support.pooler import needs_bouncer, pooled
 from tests.support.postgres import with_schema
 from tests.support.waiting import until
+from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, keeper, sessions
 from wick_graph.store import postgres as postgres_schema
@@ -26,6 +28,7 @@ from wick_graph.store.digests import MIGRATIONS
 from wick_graph.store.postgres import postgres, target_of
 from wick_graph.store.schema import SCHEMA_VERSION
 from wick_graph.store.verify import verify
+from wick_graph.testing import ScriptedModel
 
 
 @pytest.fixture
@@ -457,3 +460,25 @@ def test_a_migration_that_gets_no_peace_says_so(url: str, monkeypatch: pytest.Mo
         with pytest.raises(StorageError, match=r"in use for .* run `wick store migrate` again"):
             other.submit(migrate, url, expand).result()
     assert run(url, "SELECT version FROM wick_meta") == [(SCHEMA_VERSION,)]
+
+
+# --- texts of statements --------------------------------------------------------------------------
+
+
+def test_a_statement_is_translated_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that only runs for many rows, as each step's does."""
+    asked = Counter[str]()
+    translate = sessions._translated
+
+    def counting(text: Any) -> str:
+        asked[translate(text)] += 1
+        return translate(text)
+
+    monkeypatch.setattr(sessions, "_translated", counting)
+    monkeypatch.setattr(sessions, "_texts", {})
+    with SqlSaver.from_url(url) as store:
+        for name in "abc":
+            Agent("a", ScriptedModel(["ok"]), store=store).invoke("go", thread_id=name)
+    made = [text for text, times in asked.items() if times > 1 and "?" not in text]
+    assert made == []
+    assert any(text.startswith("INSERT INTO items") for text in asked)

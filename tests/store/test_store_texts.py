@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +16,13 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from tests.support import sql
+from wick_graph.store import sessions, statements, texts
+from wick_graph.store import sqlite as database
 from wick_graph.store.schema import leases, threads
 from wick_graph.store.sessions import DIALECT
 from wick_graph.store.statements import Now
-from wick_graph.store.texts import Compiler
+from wick_graph.store.texts import Compiler, Prepared, made_text
 
 t = threads.c
 
@@ -164,3 +169,62 @@ def test_only_so_many_forms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         text, values = compiler.text(select(t.id).where(t.thread.in_(["x"] * count)))
         assert text.count("?") == len(values) == count
         assert len(compiler._known) <= 3
+
+
+# --- texts that were made before ------------------------------------------------------------------
+
+
+@pytest.fixture
+def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Read the file of texts anew, and again after the test."""
+    texts._made.cache_clear()
+    yield
+    monkeypatch.undo()
+    texts._made.cache_clear()
+
+
+def another(statement: Prepared) -> Prepared:
+    """Return the statement as a process has it that did not use it yet."""
+    made = Prepared(statement._make, *statement.order)
+    made.name = statement.name
+    return made
+
+
+def test_the_file_has_the_texts_that_sqlalchemy_makes() -> None:
+    assert sql.FILE.read_text("utf-8") == sql.text(), f"run {sql.RENEW}"
+
+
+def test_each_statement_has_a_text_in_the_file(afresh: None) -> None:
+    for one in sql.named():
+        assert made_text("sqlite", one.name) == one.compiled()
+        assert made_text("postgresql", one.name) == sessions.translated(one)
+    assert database.creation.__wrapped__() == database.compiled_creation()
+    assert len(texts._made()) == 2 * len(sql.named()) + 1
+    assert {"statements.THREAD", "digests._ADD"} <= {one.name for one in sql.named()}
+
+
+def test_sqlalchemy_is_not_asked_for_them(monkeypatch: pytest.MonkeyPatch, afresh: None) -> None:
+    held = {one.name: (one.text, sessions._translated(one)) for one in sql.named()}
+    for name in ("compiled", "statement"):
+        monkeypatch.setattr(Prepared, name, None)
+    monkeypatch.setattr(database, "compiled_creation", None)
+    for one in sql.named():
+        fresh = another(one)
+        assert (fresh.text, sessions._translated(fresh)) == held[one.name]
+    assert database.creation.__wrapped__()
+
+
+@pytest.mark.parametrize("file", ["changed", "without its modules", "gone"])
+def test_a_text_that_may_be_old_is_made_anew(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, afresh: None
+) -> None:
+    """Its modules are other ones, or cannot be read, as in a zip file."""
+    here = Path(texts.__file__).parent
+    for name in (*(f"{one}.py" for one in texts.MADE_OF), texts.MADE_FILE):
+        if file != "gone" or name != texts.MADE_FILE:
+            (tmp_path / name).write_bytes((here / name).read_bytes().replace(b"tenant", b"wrong"))
+    monkeypatch.setattr(texts, "__file__", str(tmp_path / "texts.py"))
+    if file == "without its modules":
+        (tmp_path / "schema.py").unlink()
+    assert texts._made() == {}
+    assert another(statements.THREAD).text == statements.THREAD.compiled()

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from sqlalchemy import bindparam, exists, func, select
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import exists, func, select
 
 from wick_graph import machine
 from wick_graph.constants import LEASE_SECONDS, THREAD_TTL_SECONDS, WARM_BYTES
@@ -27,8 +26,7 @@ from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sea
 from wick_graph.store.notices import SILENT
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.schema import checkpoints, clock, threads, writes
-from wick_graph.store.statements import checked
-from wick_graph.store.texts import Prepared, compiled
+from wick_graph.store.texts import compiled
 from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
 from wick_graph.store.transactions import Group, Transactions, Worker, closed
 from wick_graph.store.warm import Kept, WarmThreads
@@ -83,28 +81,6 @@ JUMP_SECONDS: Final = 3600.0
 _NOTE_SECONDS: Final = 1.0
 """How long a store does not note its use again; both clocks must agree that it is not longer."""
 
-_ROW: Final = 1
-
-_b = bindparam
-
-_LAST: Final = Prepared(
-    lambda: select(clock.c.boot, clock.c.wall, clock.c.steady, clock.c.since).where(
-        clock.c.rid == _b("r")
-    ),
-    "r",
-)
-
-_values: Final[dict[str, Any]] = {name: _b(name) for name in ("boot", "wall", "steady", "since")}
-
-_row = upsert(clock).values(rid=_b("r"), **checked(clock, _values, new=True))
-
-_NOTE: Final = Prepared(
-    lambda: _row.on_conflict_do_update(
-        index_elements=["rid"], set_={name: _row.excluded[name] for name in (*_values, "checksum")}
-    ),
-    *("r", "boot", "wall", "steady", "since"),
-)
-
 SINCE: Final = func.coalesce(select(clock.c.since).scalar_subquery(), 0.0)
 """The time from which idleness counts."""
 
@@ -123,7 +99,7 @@ def note_time(db: Database, wall: float, steady: float) -> float | None:
         The seconds by which the wall clock was set since the last use; None if it was not.
     """
     here = text_bytes(machine.boot())
-    row = db.execute(_LAST, (_ROW,)).fetchone()
+    row = db.execute(statements.LAST_USE, (statements.CLOCK_ROW,)).fetchone()
     since = 0.0 if row is None else row[3]
     if row is not None and bytes(row[0]) == here and steady >= row[2]:
         off = wall - row[1] - (steady - row[2])
@@ -132,7 +108,8 @@ def note_time(db: Database, wall: float, steady: float) -> float | None:
         used = [at for at in (last, None if row is None else row[1]) if at is not None]
         off = wall - max(used) if used else 0.0
     jumped = abs(off) > JUMP_SECONDS
-    db.execute(_NOTE, (_ROW, here, wall, steady, wall if jumped else since))
+    values = (here, wall, steady, wall if jumped else since)
+    db.execute(statements.NOTE_USE, (statements.CLOCK_ROW, *values))
     return off if jumped else None
 
 

@@ -34,7 +34,7 @@ from wick_graph.store.schema import (
     writes,
 )
 from wick_graph.store.statements import checksum_of
-from wick_graph.store.texts import Prepared, compiled
+from wick_graph.store.texts import Prepared, compiled, name_texts
 
 # --- Digests of threads: sums over their rows, which reveal missing and foreign rows.
 #
@@ -223,6 +223,8 @@ STREAM_ROW: Final = Prepared(
     *("t", "r"),
 )
 """So is that of a server's run; on the path of each of these."""
+
+name_texts(__name__, globals())
 
 # --- Off the path of every step.
 

@@ -21,7 +21,7 @@ from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
 from wick_graph.store.dialect import OPENING, Rows
 from wick_graph.store.digests import Account
-from wick_graph.store.texts import Compiler, Prepared, StatementText
+from wick_graph.store.texts import Compiler, Prepared, StatementText, made_text
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -283,7 +283,9 @@ class Postgres:
 
     def executemany(self, text: str | Prepared, rows: Iterable[Sequence[Any]], /) -> None:
         """Run a statement once for each row of values, without waiting in between."""
-        known = _texts.get(text) or _translated(text)
+        known = _texts.get(text)
+        if known is None:
+            known = _texts[text] = _translated(text)
         with self._holding() as raw:
             raw.cursor().executemany(known, rows)
 
@@ -336,6 +338,11 @@ def _translated(text: str | Prepared) -> str:
     """Return PostgreSQL's text of a prepared statement; any other text is returned as it is."""
     if not isinstance(text, Prepared):
         return text
+    return made_text("postgresql", text.name) or translated(text)
+
+
+def translated(text: Prepared) -> str:
+    """Make PostgreSQL's text of a prepared statement."""
     made: Any = _without_keys(text.statement)
     made = made.compile(dialect=DIALECT)
     assert made.positiontup == list(text.order), (made.positiontup, text.order)

@@ -32,7 +32,7 @@ from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Synchronou
 from wick_graph.store.digests import Account, migrate
 from wick_graph.store.schema import SCHEMA_VERSION, metadata
 from wick_graph.store.statements import checksum_of
-from wick_graph.store.texts import Prepared
+from wick_graph.store.texts import Prepared, made_text
 
 # --- Check the 100 bytes of a file's header before SQLite opens it.
 #
@@ -233,14 +233,27 @@ _ALIVE: Final = re.compile(
 """Words that do not occur in our own tables."""
 
 
+SCHEMA: Final = "schema"
+"""The name of the text of all statements that make the schema."""
+
+BETWEEN: Final = "\n;\n"
+"""What is between two of them."""
+
+
 @cache
-def statements() -> tuple[str, ...]:
+def creation() -> tuple[str, ...]:
     """Return the statements that make our tables and indexes, in order."""
+    made = made_text("sqlite", SCHEMA)
+    return compiled_creation() if made is None else tuple(made.split(BETWEEN))
+
+
+def compiled_creation() -> tuple[str, ...]:
+    """Make those statements."""
     made: list[CreateTable | CreateIndex] = []
     for table in metadata.sorted_tables:
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         made += [CreateTable(table), *map(CreateIndex, indexes)]
-    return tuple(str(one.compile(dialect=dialect.dialect())) for one in made)
+    return tuple(str(one.compile(dialect=dialect.dialect())).strip() for one in made)
 
 
 def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:
@@ -743,7 +756,7 @@ def _create(connection: sqlite3.Connection, path: Path | None) -> None:
         if run("PRAGMA user_version").fetchone()[0] == 0:
             if run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise StorageError(f"{path} holds tables of another program; name another file")
-            for statement in statements():
+            for statement in creation():
                 run(statement)
             run(f"PRAGMA application_id={APPLICATION_ID}")
             run(f"PRAGMA user_version={SCHEMA_VERSION}")

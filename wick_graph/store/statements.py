@@ -31,6 +31,7 @@ from wick_graph.store.schema import (
     blobs,
     calls,
     checkpoints,
+    clock,
     events,
     items,
     leases,
@@ -42,7 +43,7 @@ from wick_graph.store.schema import (
     tokens,
     writes,
 )
-from wick_graph.store.texts import Prepared
+from wick_graph.store.texts import Prepared, name_texts
 
 # --- The clock that statements read, and the checksums of rows.
 
@@ -107,6 +108,28 @@ def checked_columns(table: Table) -> list[Any]:
     """Return the columns that a row's checksum covers: all but those that the database sets."""
     return [column for column in table.c if column.name not in ("id", "rid", "checksum")]
 
+
+# --- When the store was used last, by both clocks.
+
+
+CLOCK_ROW: Final = 1
+
+_times: Final[dict[str, Any]] = {
+    name: bindparam(name) for name in ("boot", "wall", "steady", "since")
+}
+
+_use = upsert(clock).values(rid=bindparam("r"), **checked(clock, _times, new=True))
+
+LAST_USE: Final = Prepared(
+    lambda: select(*(clock.c[name] for name in _times)).where(clock.c.rid == bindparam("r")), "r"
+)
+
+NOTE_USE: Final = Prepared(
+    lambda: _use.on_conflict_do_update(
+        index_elements=["rid"], set_={name: _use.excluded[name] for name in (*_times, "checksum")}
+    ),
+    *("r", *_times),
+)
 
 # --- Prepared SQL of the path that every step takes.
 
@@ -755,3 +778,5 @@ TOKEN_COLUMNS: Final = (
 )
 
 TOKEN: Final = Prepared(lambda: select(*TOKEN_COLUMNS).where(tokens.c.token == _b("k")), "k")
+
+name_texts(__name__, globals())

@@ -1,14 +1,16 @@
 """Texts of statements in SQL: of those that are prepared, and of those made for one call.
 
-A text is in SQLite's dialect, so it costs SQLite nothing more. Another database compiles the
-statement behind it.
+A text is in SQLite's dialect, so it costs SQLite nothing more. Another database has one of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from hashlib import blake2b
 from itertools import chain
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from sqlalchemy import BindParameter
 from sqlalchemy.dialects import sqlite
@@ -17,16 +19,66 @@ from sqlalchemy.sql.compiler import ExpandedState, SQLCompiler
 
 _SQLITE: Final = sqlite.dialect(paramstyle="qmark")
 
+# --- Texts that were made before a process needs them: SQLAlchemy takes half a millisecond for one.
+
+
+Language = Literal["sqlite", "postgresql"]
+
+MADE_OF: Final = ("digests", "schema", "sessions", "sqlite", "statements", "texts")
+"""The modules that make the texts in `made.sql`."""
+
+MADE_FILE: Final = "made.sql"
+
+MARK: Final = "\n--: "
+"""What the name of a text begins with; its text is in the lines below."""
+
+
+def digest_of_makers() -> str:
+    """Return a digest of the modules that make the texts.
+
+    Raises:
+        OSError: They are not files here.
+    """
+    here, digest = Path(__file__).parent, blake2b(digest_size=16)
+    for name in MADE_OF:
+        digest.update((here / f"{name}.py").read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _made() -> Mapping[str, str]:
+    """Return the texts of `made.sql`; none if a module that makes them is another one by now."""
+    try:
+        head, *parts = Path(__file__).with_name(MADE_FILE).read_text("utf-8").split(MARK)
+        if not head.rstrip().endswith(f" {digest_of_makers()}"):
+            return {}
+    except OSError:
+        return {}
+    return {name: text.rstrip() for name, _, text in (part.partition("\n") for part in parts)}
+
+
+def made_text(language: Language, name: str) -> str | None:
+    """Return a text that was made before, by its name; None if there is none, or it may be old."""
+    return _made().get(f"{language} {name}")
+
+
+def name_texts(module: str, names: Mapping[str, object]) -> None:
+    """Give the prepared statements of a module their names, so that their texts can be found."""
+    for name, value in names.items():
+        if type(value) is Prepared:
+            value.name = f"{module.rpartition('.')[2]}.{name}"
+
 
 class Prepared:
     """A statement with an order of its parameters; made and compiled at its first use."""
 
-    __slots__ = ("_make", "_text", "order")
+    __slots__ = ("_make", "_text", "name", "order")
 
     def __init__(self, make: Callable[[], Executable], *order: str) -> None:
         self._make = make
         self._text: str | None = None
         self.order = order
+        self.name = ""
 
     @property
     def statement(self) -> Executable:
@@ -37,10 +89,11 @@ class Prepared:
     def text(self) -> str:
         """The text in SQLite's dialect."""
         if self._text is None:
-            self._text = self._compiled()
+            self._text = made_text("sqlite", self.name) or self.compiled()
         return self._text
 
-    def _compiled(self) -> str:
+    def compiled(self) -> str:
+        """Make the text in SQLite's dialect."""
         made = self.statement.compile(dialect=_SQLITE)  # type: ignore[attr-defined]  # Executable lacks it in the stubs
         assert isinstance(made, SQLCompiler)
         named, text = list(made.positiontup or ()), str(made)
