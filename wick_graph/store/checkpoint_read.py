@@ -21,6 +21,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import Address
+from wick_graph.machine import collector_put_off
 from wick_graph.store import codec, statements
 from wick_graph.store.codec import Codec
 from wick_graph.store.dialect import Database
@@ -128,6 +129,7 @@ class Reader:
             made["run_id"] = unpack_id(row.run)
         return made
 
+    @collector_put_off()
     def checkpoint(
         self, row: Row, *, remember: bool = False, kept: Kept | None = None, of: str = ""
     ) -> CheckpointTuple:
@@ -244,14 +246,23 @@ class Reader:
         An element with an object of an unknown class counts as None: the next run's graph may know
         the class, so it is not kept.
         """
-        items, join, texts = self._load(first, last), self._codec.join, self._long_text
+        join, allow, texts = self._codec.join, self._codec.allow, self._long_text
         made: list[Decoded] = []
-        for rid in range(first, last + 1):
-            self._text_chars, missed = 0, self._codec.allow.missed
-            value = join(*items[rid], texts)
-            whole = value if self._codec.allow.missed == missed else None
-            made.append((whole, sum(map(len, items[rid])) + self._text_chars))
+        for head, core in self._contents(first, last):
+            self._text_chars, missed = 0, allow.missed
+            value = join(head, core, texts)
+            whole = value if allow.missed == missed else None
+            made.append((whole, len(head) + len(core) + self._text_chars))
         return made
+
+    def _contents(self, first: int, last: int) -> Iterable[tuple[bytes, bytes]]:
+        """Return head and core of a range of keys; of many that were not read yet, hold none."""
+        if self._items or last - first < _MANY:
+            return map(self._load(first, last).__getitem__, range(first, last + 1))
+        if self._learning:
+            self.cache.unlearned.append((first, last))
+        found = read_items(self.db, self.cache, first, last, self.thread_id)
+        return ((item.head, item.core) for item in found)
 
     def _of_lane(self, flat: list[int]) -> list[Any]:
         """Rebuild the elements of a lane's ranges; only the new ones, if those before are held."""
