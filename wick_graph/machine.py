@@ -285,7 +285,7 @@ class _Collector:
                 gc.disable()
 
     def go_on(self) -> None:
-        """Let it go on once nobody asks any more."""
+        """Let it go on once no thread asks any more."""
         with self._lock:
             self._asking = max(self._asking - 1, 0)
             if not self._asking and self._was_on:

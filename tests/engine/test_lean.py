@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -50,15 +51,21 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
 
 
 def assert_both_do_the_same(case: Any, seed: int | None = None) -> None:
-    """Compare both loops, and again if they differ: one loop may differ from itself.
+    """Compare both loops, and again if only the number of items differs: one loop's differs too.
 
-    A message that gets its id while a write with it is stored takes one row more or less.
+    A write that is stored as its message gets an id takes a row more or less.
     """
     for _ in range(5):
         ours, theirs = seen(case, lean=True), seen(case, lean=False)
         if ours == theirs:
             return
+        assert without_items(ours) == without_items(theirs), (seed, case)
     assert ours == theirs, (seed, case)
+
+
+def without_items(found: list[str]) -> list[str]:
+    """Leave the number of items out of what was seen."""
+    return [re.sub(r"'items': \d+", "", one) if "'rows'" in one[:10] else one for one in found]
 
 
 @settings(max_examples=often(300), deadline=None)

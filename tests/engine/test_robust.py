@@ -17,6 +17,7 @@ from langgraph.types import Command
 from tests.engine.support import Door, add, agent_of
 from wick_graph import Agent, BaseHook
 from wick_graph.errors import ConfigError, HookError, MessageError, ThreadNotFoundError
+from wick_graph.nodes.before_agent import unsound
 from wick_graph.testing import ScriptedModel, call, calls, respond
 
 
@@ -224,8 +225,47 @@ def test_answers_to_calls_that_nobody_made_are_left_out() -> None:
     asker = first.messages[1].id or ""
     agent.graph.update_state(on("t"), {"messages": [RemoveMessage(asker)]}, as_node="model")
     orphan = {"messages": [HumanMessage("x"), ToolMessage("lost", tool_call_id="nobody", name="n")]}
-    agent.graph.invoke(orphan, on("t"))
+    made = agent.graph.invoke(orphan, on("t"))
     assert not any(isinstance(m, ToolMessage) for m in model.calls[-1].messages)
+    assert not any(isinstance(m, ToolMessage) for m in made["messages"]), "the thread has none"
+
+
+def asks(*ids: str | None) -> AIMessage:
+    made: Any = [{"name": "add", "args": {}, "id": one, "type": "tool_call"} for one in ids]
+    return AIMessage("").model_copy(update={"tool_calls": made})
+
+
+def answer(call_id: str) -> ToolMessage:
+    return ToolMessage("3", tool_call_id=call_id, name="add")
+
+
+@pytest.mark.parametrize(
+    ("chain", "dangling", "orphans"),
+    [
+        ([], [], []),
+        ([asks("a"), answer("a")], [], []),
+        ([asks("a", "b"), answer("b"), answer("a")], [], []),
+        ([asks("a")], [(0, 0)], []),
+        ([asks("a", "b", "c"), answer("b")], [(0, 0), (0, 2)], []),
+        ([asks("a"), asks("a"), answer("a")], [(0, 0)], []),
+        ([asks("a"), answer("a"), asks("a")], [(2, 0)], []),  # answered in an earlier turn
+        ([asks("a"), answer("a"), HumanMessage("x"), asks("a", "b")], [(3, 0), (3, 1)], []),
+        ([asks(None)], [(0, 0)], []),
+        ([asks("a"), answer("a"), answer("b")], [], [2]),
+        ([answer("a"), asks("a"), answer("a")], [], [0]),
+        ([asks("a"), answer("a"), HumanMessage("x"), answer("a")], [], [3]),  # not its turn
+        ([asks("a"), HumanMessage("x"), answer("a")], [(0, 0)], [2]),
+        ([asks("a"), answer("a"), AIMessage("so"), answer("a")], [], [3]),
+        ([asks("a"), answer("a"), answer("a")], [], []),  # the model gets the first
+    ],
+)
+def test_calls_without_answers_and_answers_without_calls_are_found(
+    chain: list[Any], dangling: list[tuple[int, int]], orphans: list[int]
+) -> None:
+    places = {id(message): at for at, message in enumerate(chain)}
+    calls_, answers = unsound(chain)
+    assert [(places[id(reply)], at) for reply, at in calls_] == dangling
+    assert [places[id(one)] for one in answers] == orphans
 
 
 @pytest.mark.parametrize("way", ["batch", "abatch", "pipe", "events"])

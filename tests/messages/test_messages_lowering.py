@@ -246,3 +246,10 @@ def _chat_of_a_tool(call_id: str) -> ChatMessage:
 
 def _data(chain: list[BaseMessage]) -> list[tuple[Any, ...]]:
     return [(type(made), made.content, made.name, made.id) for made in chain]
+
+
+def test_a_message_that_is_no_reply_keeps_its_name() -> None:
+    marks: Any = {"wick": {"step": "s"}}
+    said = HumanMessage("hi", name="anna", response_metadata=marks)
+    (made,) = Lowering("x").lower([said])
+    assert made.name == "anna"

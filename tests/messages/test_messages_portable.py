@@ -129,6 +129,7 @@ CALLS: list[list[Any]] = [
     [{**USUAL, "id": "c" * 41}],
     [{**USUAL, "name": "1add"}],
     [{**USUAL, "name": ""}],
+    [{**USUAL, "name": None}],
     [{**USUAL, "index": 0}],
     [{**USUAL, "type": None, "index": 0}],
     [{name: value for name, value in USUAL.items() if name != "type"}],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -174,15 +173,6 @@ def test_only_so_many_forms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- texts that were made before ------------------------------------------------------------------
 
 
-@pytest.fixture
-def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Read the file of texts anew, and again after the test."""
-    texts._made.cache_clear()
-    yield
-    monkeypatch.undo()
-    texts._made.cache_clear()
-
-
 def another(statement: Prepared) -> Prepared:
     """Return the statement as a process has it that did not use it yet."""
     made = Prepared(statement._make, *statement.order)
@@ -194,16 +184,16 @@ def test_the_file_has_the_texts_that_sqlalchemy_makes() -> None:
     assert sql.FILE.read_text("utf-8") == sql.text(), f"run {sql.RENEW}"
 
 
-def test_each_statement_has_a_text_in_the_file(afresh: None) -> None:
+def test_each_statement_has_a_text_in_the_file() -> None:
     for one in sql.named():
         assert made_text("sqlite", one.name) == one.compiled()
         assert made_text("postgresql", one.name) == sessions.translated(one)
     assert database.creation.__wrapped__() == database.compiled_creation()
-    assert len(texts._made()) == 2 * len(sql.named()) + 1
+    assert len(texts._MADE) == 2 * len(sql.named()) + 1
     assert {"statements.THREAD", "digests._ADD"} <= {one.name for one in sql.named()}
 
 
-def test_sqlalchemy_is_not_asked_for_them(monkeypatch: pytest.MonkeyPatch, afresh: None) -> None:
+def test_sqlalchemy_is_not_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     held = {one.name: (one.text, sessions._translated(one)) for one in sql.named()}
     for name in ("compiled", "statement"):
         monkeypatch.setattr(Prepared, name, None)
@@ -214,17 +204,47 @@ def test_sqlalchemy_is_not_asked_for_them(monkeypatch: pytest.MonkeyPatch, afres
     assert database.creation.__wrapped__()
 
 
-@pytest.mark.parametrize("file", ["changed", "without its modules", "gone"])
-def test_a_text_that_may_be_old_is_made_anew(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, afresh: None
-) -> None:
-    """Its modules are other ones, or cannot be read, as in a zip file."""
-    here = Path(texts.__file__).parent
+def copied(folder: Path) -> Path:
+    """Copy the file and the modules of its texts."""
     for name in (*(f"{one}.py" for one in texts.MADE_OF), texts.MADE_FILE):
-        if file != "gone" or name != texts.MADE_FILE:
-            (tmp_path / name).write_bytes((here / name).read_bytes().replace(b"tenant", b"wrong"))
-    monkeypatch.setattr(texts, "__file__", str(tmp_path / "texts.py"))
-    if file == "without its modules":
-        (tmp_path / "schema.py").unlink()
-    assert texts._made() == {}
-    assert another(statements.THREAD).text == statements.THREAD.compiled()
+        (folder / name).write_bytes(sql.FILE.with_name(name).read_bytes())
+    return folder / texts.MADE_FILE
+
+
+def test_line_ends_do_not_matter(tmp_path: Path) -> None:
+    copied(tmp_path)
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert texts.read_made(tmp_path) == texts._MADE != {}
+
+
+@pytest.mark.parametrize("module", texts.MADE_OF)
+def test_texts_of_another_module_are_not_used(module: str, tmp_path: Path) -> None:
+    copied(tmp_path)
+    file = tmp_path / f"{module}.py"
+    file.write_bytes(file.read_bytes() + b"\n")
+    assert texts.read_made(tmp_path) == {}
+    file.unlink()  # as in a zip file
+    assert texts.read_made(tmp_path) == {}
+
+
+def test_a_file_that_is_not_whole_is_not_used(tmp_path: Path) -> None:
+    """Many a beginning of a statement is one too, which would write a part of a row."""
+    file = copied(tmp_path)
+    whole = file.read_bytes()
+    assert texts.read_made(tmp_path) == texts._MADE
+    for size in (0, 10, 300, *range(400, len(whole), 997), len(whole) - 20):
+        file.write_bytes(whole[:size])
+        assert texts.read_made(tmp_path) == {}
+    for other in (whole + b"\xff", whole.replace(b"tenant", b"tenants"), b"\xff" + whole):
+        file.write_bytes(other)
+        assert texts.read_made(tmp_path) == {}
+    file.unlink()
+    assert texts.read_made(tmp_path) == {}
+
+
+def test_without_the_file_a_text_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = statements.THREAD.text
+    monkeypatch.setattr(texts, "_MADE", {})
+    assert another(statements.THREAD).text == statements.THREAD.compiled() == held
+    assert database.creation.__wrapped__() == database.compiled_creation()

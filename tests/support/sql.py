@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from wick_graph.store import digests, sessions, sqlite, statements, texts
-from wick_graph.store.texts import MADE_FILE, MARK, Prepared, digest_of_makers
+from wick_graph.store.texts import MADE_FILE, MARK, Prepared, digest_of
 
 FILE: Final = Path(texts.__file__).with_name(MADE_FILE)
 RENEW: Final = "python -m tests.support.sql"
 HEAD: Final = """\
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `{renew}` writes it here, so that no process takes the time for it again. No
--- process takes it from here once a module that makes it has changed: {digest}"""
+-- process takes it from here once it or a module that makes it has changed: {digest}"""
 
 
 def named() -> list[Prepared]:
@@ -36,9 +36,13 @@ def sections() -> Iterator[tuple[str, str]]:
 
 def text() -> str:
     """Return the file."""
-    head = HEAD.format(renew=RENEW, digest=digest_of_makers())
-    return head + "".join(f"\n{MARK}{name}\n{made}" for name, made in sections()) + "\n"
+    whole = "".join(f"\n{MARK}{name}\n{made}" for name, made in sections()) + "\n"
+    before, _, body = whole.partition(MARK)
+    head = HEAD.format(renew=RENEW, digest=digest_of(FILE.parent, body))
+    return f"{head}{before}{MARK}{body}"
 
 
 if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")
+    new = FILE.with_suffix(".new")  # a process that begins meanwhile reads the whole file
+    new.write_text(text(), encoding="utf-8")
+    new.replace(FILE)

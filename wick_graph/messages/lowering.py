@@ -249,9 +249,9 @@ class Portable:
             name, call_id = call["name"], call["id"]
             if call.get("type") != "tool_call" or len(call) != _KEYS:
                 return False
-            if not call_id or call_id in self._uses or call_id in names:
+            if not name or not call_id or call_id in self._uses or call_id in names:
                 return False
-            if not _CALL_ID.fullmatch(call_id) or not name or portable_tool_name(name) != name:
+            if not _CALL_ID.fullmatch(call_id) or portable_tool_name(name) != name:
                 return False
             names[call_id] = call_id, name
         self._uses.update(dict.fromkeys(names, 1))

@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once a module that makes it has changed: b89da04bf11830534796e220deb29d84
+-- process takes it from here once it or a module that makes it has changed: 95b0e25475dba9b147485f6177c048ad
 
 --: sqlite schema
 CREATE TABLE blobs (

@@ -285,7 +285,9 @@ class Postgres:
         """Run a statement once for each row of values, without waiting in between."""
         known = _texts.get(text)
         if known is None:
-            known = _texts[text] = _translated(text)
+            known = _translated(text)
+            if isinstance(text, Prepared):
+                _texts[text] = known
         with self._holding() as raw:
             raw.cursor().executemany(known, rows)
 

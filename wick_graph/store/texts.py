@@ -6,7 +6,6 @@ A text is in SQLite's dialect, so it costs SQLite nothing more. Another database
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -33,33 +32,37 @@ MARK: Final = "\n--: "
 """What the name of a text begins with; its text is in the lines below."""
 
 
-def digest_of_makers() -> str:
-    """Return a digest of the modules that make the texts.
+def digest_of(folder: Path, body: str) -> str:
+    """Return a digest of texts and of the modules in a folder that make them.
 
     Raises:
         OSError: They are not files here.
     """
-    here, digest = Path(__file__).parent, blake2b(digest_size=16)
+    digest = blake2b(body.encode(), digest_size=16)
     for name in MADE_OF:
-        digest.update((here / f"{name}.py").read_bytes())
+        digest.update((folder / f"{name}.py").read_bytes().replace(b"\r\n", b"\n"))
     return digest.hexdigest()
 
 
-@cache
-def _made() -> Mapping[str, str]:
-    """Return the texts of `made.sql`; none if a module that makes them is another one by now."""
+def read_made(folder: Path) -> Mapping[str, str]:
+    """Return the texts of `made.sql`; none if they or a module that makes them were changed."""
     try:
-        head, *parts = Path(__file__).with_name(MADE_FILE).read_text("utf-8").split(MARK)
-        if not head.rstrip().endswith(f" {digest_of_makers()}"):
+        head, mark, body = (folder / MADE_FILE).read_text("utf-8").partition(MARK)
+        if head.split()[-1:] != [digest_of(folder, body)]:
             return {}
-    except OSError:
+    except (OSError, ValueError):
         return {}
-    return {name: text.rstrip() for name, _, text in (part.partition("\n") for part in parts)}
+    parts = (part.partition("\n") for part in body.split(mark))
+    return {name: text.rstrip() for name, _, text in parts}
+
+
+_MADE: Final = read_made(Path(__file__).parent)
+"""Read with the modules: a later release may replace the files while they are in use."""
 
 
 def made_text(language: Language, name: str) -> str | None:
     """Return a text that was made before, by its name; None if there is none, or it may be old."""
-    return _made().get(f"{language} {name}")
+    return _MADE.get(f"{language} {name}")
 
 
 def name_texts(module: str, names: Mapping[str, object]) -> None:
@@ -70,7 +73,10 @@ def name_texts(module: str, names: Mapping[str, object]) -> None:
 
 
 class Prepared:
-    """A statement with an order of its parameters; made and compiled at its first use."""
+    """A statement with an order of its parameters; made and compiled at its first use.
+
+    One with a name in `made.sql` is not: its text is there.
+    """
 
     __slots__ = ("_make", "_text", "name", "order")
 

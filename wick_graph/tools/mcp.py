@@ -178,8 +178,13 @@ class Connection:
         """
         self._calls += 1
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                client = await asyncio.shield(self._ready)
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS) as limit:
+                    client = await asyncio.shield(self._ready)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise ToolError(f"it did not start within {CONNECT_SECONDS:g} s") from None
             return await call(client)
         finally:
             self._calls -= 1
@@ -442,17 +447,17 @@ class McpServer:
             self._live, self._pid = Connection(self._target, self._idle), os.getpid()
         live, seconds = self._live, self.timeout
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as limit:
                 return await live.use(call)
-        except TimeoutError:
-            if not live.opened:
-                live.end()
-            raise ToolError(
-                f"the MCP server {self.name} did not answer within {seconds:g} s"
-            ) from None
         except ConfigError:
             raise
         except Exception as error:
+            if limit.expired():
+                if not live.opened:
+                    live.end()
+                raise ToolError(
+                    f"the MCP server {self.name} did not answer within {seconds:g} s"
+                ) from None
             if getattr(error, "code", None) in _FINE:
                 raise ToolError(f"the MCP server {self.name} refused: {error}") from None
             live.end()
