@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gc
 import os
 import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -260,63 +258,6 @@ def at_fork(**calls: Callable[[], object]) -> None:
     """Register as `os.register_at_fork` does, if the system has forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**calls)
-
-
-# --- The garbage collector.
-
-
-class _Collector:
-    """Puts the garbage collector off while at least one thread asks for it."""
-
-    def __init__(self) -> None:
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        self._lock = threading.Lock()
-        self._asking = 0
-        self._was_on = False
-
-    def put_off(self) -> None:
-        """Put it off, unless it is off already."""
-        with self._lock:
-            self._asking += 1
-            if self._asking == 1:
-                self._was_on = gc.isenabled()
-                gc.disable()
-
-    def go_on(self) -> None:
-        """Let it go on once no thread asks any more."""
-        with self._lock:
-            self._asking = max(self._asking - 1, 0)
-            if not self._asking and self._was_on:
-                self._was_on = False
-                gc.enable()
-
-    def leave_parent(self) -> None:
-        """Let it go on in a fork: who asked is not in it, and may have held the lock."""
-        was_on = self._was_on
-        self._begin_anew()
-        if was_on:
-            gc.enable()
-
-
-_COLLECTOR: Final = _Collector()
-
-at_fork(after_in_child=_COLLECTOR.leave_parent)
-
-
-@contextmanager
-def collector_put_off() -> Iterator[None]:
-    """Put the garbage collector off while much is made that stays; several threads may do so.
-
-    It would look through all of that again and again and free nothing of it, which is a quarter of
-    the time in which a thread of 8,000 messages is read.
-    """
-    try:
-        _COLLECTOR.put_off()
-        yield
-    finally:  # also if an interrupt came first: to go on too early does no harm
-        _COLLECTOR.go_on()
 
 
 @contextmanager

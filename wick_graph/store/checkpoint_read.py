@@ -21,7 +21,6 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import Address
-from wick_graph.machine import collector_put_off
 from wick_graph.store import codec, statements
 from wick_graph.store.codec import Codec
 from wick_graph.store.dialect import Database
@@ -42,7 +41,14 @@ from wick_graph.store.row_format import (
 from wick_graph.store.schema import LANE_BITS, checkpoints
 from wick_graph.store.texts import Prepared, compiled
 from wick_graph.store.thread_cache import Known, ThreadCache, learn, read_items
-from wick_graph.store.warm import Decoded, Kept, added_ranges, ranges_of, read_kept
+from wick_graph.store.warm import (
+    Decoded,
+    Kept,
+    added_ranges,
+    collector_put_off,
+    ranges_of,
+    read_kept,
+)
 from wick_graph.types import MessageList
 
 _NO_LIST: Final[tuple[list[int], list[Any]]] = ([], [])
@@ -257,7 +263,7 @@ class Reader:
 
     def _contents(self, first: int, last: int) -> Iterable[tuple[bytes, bytes]]:
         """Return head and core of a range of keys; of many that were not read yet, hold none."""
-        if self._items or last - first < _MANY:
+        if last - first < _MANY or any(first <= rid <= last for rid in self._items):
             return map(self._load(first, last).__getitem__, range(first, last + 1))
         if self._learning:
             self.cache.unlearned.append((first, last))

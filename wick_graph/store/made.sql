@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 95b0e25475dba9b147485f6177c048ad
+-- process takes it from here once it or a module that makes it has changed: 989a61e922bc9d358a61f77e99fa65cc
 
 --: sqlite schema
 CREATE TABLE blobs (

@@ -47,12 +47,12 @@ def digest_of(folder: Path, body: str) -> str:
 def read_made(folder: Path) -> Mapping[str, str]:
     """Return the texts of `made.sql`; none if they or a module that makes them were changed."""
     try:
-        head, mark, body = (folder / MADE_FILE).read_text("utf-8").partition(MARK)
+        head, _, body = (folder / MADE_FILE).read_text("utf-8").partition(MARK)
         if head.split()[-1:] != [digest_of(folder, body)]:
             return {}
     except (OSError, ValueError):
         return {}
-    parts = (part.partition("\n") for part in body.split(mark))
+    parts = (part.partition("\n") for part in body.split(MARK))
     return {name: text.rstrip() for name, _, text in parts}
 
 

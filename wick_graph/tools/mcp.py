@@ -178,17 +178,19 @@ class Connection:
         """
         self._calls += 1
         try:
-            try:
-                async with asyncio.timeout(CONNECT_SECONDS) as limit:
-                    client = await asyncio.shield(self._ready)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-                raise ToolError(f"it did not start within {CONNECT_SECONDS:g} s") from None
-            return await call(client)
+            return await call(await self._reached())
         finally:
             self._calls -= 1
             self._used = time.monotonic()
+
+    async def _reached(self) -> Client:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS) as limit:
+                return await asyncio.shield(self._ready)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ToolError(f"it did not start within {CONNECT_SECONDS:g} s") from None
 
     @property
     def why(self) -> str:

@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage
 from langgraph.checkpoint.base import empty_checkpoint
 
 from wick_graph import SqlSaver
-from wick_graph.machine import collector_put_off
+from wick_graph.store.warm import collector_put_off
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_it_stays_off_for_a_program_that_has_it_off() -> None:
 
 FORK = """
 import gc, os
-from wick_graph.machine import collector_put_off
+from wick_graph.store.warm import collector_put_off
 with collector_put_off():
     if not (child := os.fork()):
         assert gc.isenabled()
