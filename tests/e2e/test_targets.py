@@ -110,6 +110,49 @@ def test_the_collector_of_a_command_passes_over_its_libraries_alone(processes: F
     assert (processes.path / "notes.txt").read_text("utf-8") == "all"
 
 
+CYCLE = """
+import os
+
+class Notes:
+    def __init__(self):
+        self.itself = self  # only a collection ends it
+
+    def __del__(self, write=os.write, to=os.open("notes.txt", os.O_CREAT | os.O_WRONLY)):
+        write(to, b"all")
+
+notes = Notes()
+
+def note(text: str) -> str:
+    \"""Note a text.\"""
+    return text
+"""
+AGENTS = "agents: {clerk: {model: 'scripted:talk.yaml', tools: ['own:note']}}"
+ENDED = """
+import atexit, gc, os
+atexit.register(lambda: os.write(2, f"frozen: {gc.get_freeze_count()}".encode()))
+from wick_graph.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_check_ends_the_users_objects_and_passes_over_the_libraries(
+    processes: Folder, forked: bool
+) -> None:
+    """To look through these at the end takes a quarter of the time."""
+    processes.write(agents=AGENTS, talk="steps: [Hi]")
+    (processes.path / "own.py").write_text(CYCLE, "utf-8")
+    if forked:
+        assert processes.wick("validate", "--trust").code == 0
+    else:
+        done = subprocess.run(
+            [sys.executable, "-c", ENDED, "validate", "--trust"],
+            cwd=processes.path, env=processes.env, check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        assert int(done.stderr.partition("frozen: ")[2]) > 10_000
+    assert (processes.path / "notes.txt").read_text("utf-8") == "all"
+
+
 def test_a_run_goes_on_in_the_next_process(processes: Folder) -> None:
     first = processes.wick("run", "app:agent", "How many?")
     assert (first.code, first.out.strip()) == (0, SAID)

@@ -27,6 +27,7 @@ def schema(debug: Annotated[bool, output.DEBUG] = False) -> None:
     from wick_graph.config.schema import json_schema
     from wick_graph.tools.builtin_tools import BUILTINS
 
+    output.settle()
     output.print_json(json_schema(BUILTINS))
 
 
@@ -81,6 +82,7 @@ def validate(
     from wick_graph.config import digest_of, is_trusted, load_config
     from wick_graph.loading import check_agents
 
+    output.settle()
     try:
         file = load_config(config)
         known = trust or not file.starts.loads_code or is_trusted(file, digest_of(file))
