@@ -135,6 +135,19 @@ main()
 """
 
 
+def frozen_at_the_end(processes: Folder, *args: str) -> int:
+    """Run a command in a process that no test has made; return what its end does not look at."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED, *args],
+        cwd=processes.path, env=processes.env, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return int(done.stderr.partition("frozen: ")[2])
+
+
+def test_help_ends_without_a_look_through_the_libraries(processes: Folder) -> None:
+    assert frozen_at_the_end(processes, "--help") > 10_000
+
+
 @pytest.mark.parametrize("forked", [False, True])
 def test_a_check_ends_the_users_objects_and_passes_over_the_libraries(
     processes: Folder, forked: bool
@@ -145,11 +158,7 @@ def test_a_check_ends_the_users_objects_and_passes_over_the_libraries(
     if forked:
         assert processes.wick("validate", "--trust").code == 0
     else:
-        done = subprocess.run(
-            [sys.executable, "-c", ENDED, "validate", "--trust"],
-            cwd=processes.path, env=processes.env, check=True, capture_output=True, text=True,
-        )  # fmt: skip
-        assert int(done.stderr.partition("frozen: ")[2]) > 10_000
+        assert frozen_at_the_end(processes, "validate", "--trust") > 10_000
     assert (processes.path / "notes.txt").read_text("utf-8") == "all"
 
 

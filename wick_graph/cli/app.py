@@ -104,6 +104,8 @@ def main() -> NoReturn:
     except OSError:
         code = code or output.FAILED
     output.silence()
+    if "wick_graph.config.code" not in sys.modules:  # so no code of a user's was loaded
+        output.settle()
     sys.exit(code)
 
 
