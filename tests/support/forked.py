@@ -6,8 +6,8 @@ Python's usual end. What the libraries keep when they are loaded is the same in 
 test about loading, or about what Python itself reads from the environment, starts a process the
 long way; so does `Popen` where it is asked for what a fork cannot do.
 
-The end of a module (`-m`) that exits with a code leaves out one thing: what the children share is
-not taken apart, which would copy all of it, five times what the rest of a short command takes.
+The end of a program that exits with a code leaves out one thing: what the children share is not
+taken apart, which would copy all of it, and take as long as the rest of a short command.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _libraries() -> list[types.ModuleType]:
 
 
 _code: list[int] = []
-"""With what the module exits that this process runs, once it does."""
+"""With what the program exits that this process runs, once it does."""
 
 
 def _end(libraries: list[Any], shared: set[str]) -> None:
@@ -232,6 +232,7 @@ def _end(libraries: list[Any], shared: set[str]) -> None:
     if not _code:
         _leave_out(libraries)
         return
+    shared.discard("__main__")
     for name in [name for name in reversed(sys.modules) if name not in shared]:
         vars(sys.modules.pop(name)).clear()
     gc.collect()
@@ -277,13 +278,13 @@ def _become(wanted: dict[str, Any], streams: Sequence[int]) -> None:
     made.stderr = made.__stderr__ = _stream(2, "backslashreplace", at_once=True)
     faulthandler.enable(made.stderr)
     _, what, *args = wanted["args"]
-    if what != "-m":
-        _run_code(what, args)
-        return
-    sys.path[0] = wanted["cwd"]
-    sys.argv = args
     try:
-        runpy.run_module(args[0], run_name="__main__", alter_sys=True)
+        if what == "-m":
+            sys.path[0] = wanted["cwd"]
+            sys.argv = args
+            runpy.run_module(args[0], run_name="__main__", alter_sys=True)
+        else:
+            _run_code(what, args)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             _code.append((end.code or 0) & 0xFF)
