@@ -135,17 +135,27 @@ main()
 """
 
 
-def frozen_at_the_end(processes: Folder, *args: str) -> int:
+def frozen_at_the_end(processes: Folder, *args: str, code: int = 0) -> int:
     """Run a command in a process that no test has made; return what its end does not look at."""
     done = subprocess.run(
         [sys.executable, "-c", ENDED, *args],
-        cwd=processes.path, env=processes.env, check=True, capture_output=True, text=True,
+        cwd=processes.path, env=processes.env, capture_output=True, text=True,
     )  # fmt: skip
+    assert done.returncode == code, done.stderr
     return int(done.stderr.partition("frozen: ")[2])
 
 
-def test_help_ends_without_a_look_through_the_libraries(processes: Folder) -> None:
-    assert frozen_at_the_end(processes, "--help") > 10_000
+@pytest.mark.parametrize("command", ["--help", "schema"])
+def test_what_loads_no_code_ends_without_a_look_through_the_libraries(
+    processes: Folder, command: str
+) -> None:
+    assert frozen_at_the_end(processes, command) > 10_000
+
+
+def test_what_loads_code_and_nothing_else_looks_at_it_at_its_end(processes: Folder) -> None:
+    (processes.path / "own.py").write_text(CYCLE, "utf-8")
+    assert frozen_at_the_end(processes, "tools", "serve", "own.py:nothing", code=2) == 0
+    assert (processes.path / "notes.txt").read_text("utf-8") == "all"
 
 
 @pytest.mark.parametrize("forked", [False, True])

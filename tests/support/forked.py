@@ -185,13 +185,11 @@ def load() -> None:
 
 def serve(descriptor: int, load: Callable[[], None] = load) -> None:
     """Fork what is asked for until nobody asks any more; a child returns from here as itself."""
-    libraries: list[Any] = []
     shared: set[str] = set()
-    atexit.register(_end, libraries, shared)  # the first that is registered is called last
+    atexit.register(_end, shared)  # the first that is registered is called last
     gc.disable()  # there is little garbage, and to look for it takes a third of the time
     load()
-    libraries += [libraries, *_libraries()]
-    shared |= {*sys.modules}
+    shared |= sys.modules.keys() - {"__main__"}
     gc.freeze()  # a child that looks through all there is, as each does at its end, would copy it
     gc.enable()
     ended: dict[int, int] = {}
@@ -217,39 +215,23 @@ def serve(descriptor: int, load: Callable[[], None] = load) -> None:
         asked.send(json.dumps([number, pid]).encode())
 
 
-def _libraries() -> list[types.ModuleType]:
-    """Return the modules that are neither Python's own nor of this project."""
-    own = {*sys.stdlib_module_names, "wick_graph", "tests", "__main__"}
-    return [module for name, module in sys.modules.items() if name.partition(".")[0] not in own]
-
-
 _code: list[int] = []
 """With what the program exits that this process runs, once it does."""
 
 
-def _end(libraries: list[Any], shared: set[str]) -> None:
+def _end(shared: set[str]) -> None:
     """End as Python does, but for what the children share."""
     if not _code:
-        _leave_out(libraries)
         return
-    shared.discard("__main__")
     for name in [name for name in reversed(sys.modules) if name not in shared]:
-        vars(sys.modules.pop(name)).clear()
+        module = sys.modules.pop(name)
+        if isinstance(module, types.ModuleType):  # a program may keep others out, by None
+            vars(module).clear()
     gc.collect()
     with contextlib.suppress(OSError, ValueError):  # Python would say so in its own words
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(_code[0])
-
-
-def _leave_out(libraries: list[Any]) -> None:
-    """Let Python's end take no library apart: it would copy and free what all children share.
-
-    The list holds itself and is frozen, so nothing frees what is in it.
-    """
-    kept = {id(one) for one in libraries}
-    for name in [name for name, module in sys.modules.items() if id(module) in kept]:
-        del sys.modules[name]
 
 
 def _reaped() -> tuple[int, int] | None:
