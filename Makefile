@@ -51,7 +51,7 @@ lint: $(BIN)/.test        ## check form
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 type: $(BIN)/.test        ## check types
-	@$(BIN)/mypy
+	@$(BIN)/mypy $(ARGS)
 
 TSC := npm exec --yes --package typescript@7.0.2 -- tsc --noEmit --allowJs --checkJs --strict --target es2022 \
   --module es2022 --moduleResolution bundler --lib es2023,dom,dom.iterable
@@ -75,8 +75,8 @@ test-slow: $(BIN)/.test build/axe.min.js  ## the tests that `make test` leaves o
 test-workers: $(BIN)/.test  ## a fleet of servers and workers under kills, freezes and cuts; sizes by WICK_FLEET_RUNS, _THREADS, _KILLS, _FREEZES, _CUTS, _WORKERS
 	@$(BIN)/python -m pytest tests/worker -m "slow or not slow" --timeout 3600 $(ARGS)
 
-nightly:                  ## all that takes hours: slow tests, Firefox, a fleet, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
-	@$(MAKE) --keep-going test-slow test-browsers test-workers mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
+nightly:                  ## all that takes hours: the tests' types, slow tests, Firefox, a fleet, mutants, LangGraph's tests on each store, its releases, attacks, 3,000 kills, the page's figures
+	@$(MAKE) --keep-going type test-slow test-browsers test-workers mutants test-langgraph test-releases attack test-kill bench-page SECONDS=3600 TRIALS=1000
 
 $(BIN)/.langgraph: $(BIN)/.test
 	@$(BIN)/python -m pip install -qq -e '.[langgraph-tests]' -C editable_mode=compat

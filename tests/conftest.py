@@ -70,7 +70,9 @@ BY_NIGHT: Final = re.compile(
     r"|server/test_page_browser\.py::test_nothing_is_wider.*\[(?:900|320-dark|1600-light)"
     r"|protocols/test_acp\.py::test_a_run_that_was_cut_off.*\[left"
     r"|e2e/test_typed_resume\.py::test_(?:the_command_line|another_server)"
-    r"|exports/test_chain\.py::test_a_run_with_an_output"
+    r"|exports/test_chain\.py::test_a_run_(?:with_an_output|behind_two)"
+    r"|test_guide\.py::test_the_tests_of_a_module_are_found"
+    r"|debug/test_before\.py::test_a_call_that_a_crash.*(?:intent|result)"
     r"|test_packaging\.py::test_(?:sdist_builds|wheel_needs_no_link)"
     r"|test_door\.py::test_importing_everything"
     r"|durability/test_kill\.py::test_the_harness_can_fail"
@@ -89,10 +91,17 @@ DOORS: Final = re.compile(r"\[(postgres|container)\b")
 """What costs a server or a container for each case: each file runs a third of them each time."""
 
 
+MANY: Final = 8
+"""Of a test with more cases than these, a run of all tests takes every third."""
+ALWAYS_ALL: Final = re.compile(r"tests/(?:attacks/|test_\w+\.py)")
+"""Attacks, and the laws of the house, whose cases are its files."""
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs by night, of sisters all but some, and what shares a server."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what runs by night, of sisters and of many cases all but some, what shares a server."""
     cases: dict[tuple[str, int], list[pytest.Item]] = {}
+    alike: dict[str, list[pytest.Item]] = {}
     for item in items:
         name, door = item.nodeid.partition("[")[0], DOORS.search(item.nodeid)
         if BY_NIGHT.search(item.nodeid):
@@ -101,8 +110,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases.setdefault((name, next(iter(marker.args), 0)), []).append(item)
         elif door:
             cases.setdefault((f"{name.partition('::')[0]} {door[1]}", 3), []).append(item)
+        elif not ALWAYS_ALL.match(name):
+            alike.setdefault(name, []).append(item)
         if file := _shares(item):
             item.add_marker(pytest.mark.xdist_group(file))
+    if [Path(one).name for one in config.args] == ["tests"]:  # whoever names a file gets all of it
+        cases |= {(name, 3): found for name, found in alike.items() if len(found) > MANY}
     for (name, every), found in cases.items():
         found.sort(key=lambda item: item.nodeid)
         every = every or len(found)

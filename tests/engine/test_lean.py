@@ -68,7 +68,7 @@ def without_items(found: list[str]) -> list[str]:
     return [re.sub(r"'items': \d+", "", one) if "'rows'" in one[:10] else one for one in found]
 
 
-@settings(max_examples=often(300), deadline=None)
+@settings(max_examples=often(200), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_both_loops_do_the_same(chance: Random) -> None:
     assert_both_do_the_same(case_of(chance))

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +19,7 @@ from langchain_core.outputs import ChatGenerationChunk
 from langgraph.types import interrupt
 
 from tests.engine.support import agent_of, wild
+from tests.support import forked
 from wick_graph import Agent, BaseHook, ai, events, tool
 from wick_graph.constants import EVENT_QUEUE_SIZE
 from wick_graph.engine.streaming import text_piece
@@ -409,7 +409,7 @@ def test_a_process_ends_though_it_read_a_stream_in_part(tmp_path: Path) -> None:
     stored = f"sqlite:///{tmp_path}/store.db"
     for url in (stored, ""):
         command = [sys.executable, "-c", LEFT, url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        done = forked.run(command, capture_output=True, text=True, timeout=100, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "on_chat_model_start\n", "")
     with SqlSaver.from_url(stored) as saver:
         info = saver.threads.get("t")
@@ -434,7 +434,7 @@ print(next(left).event)
 
 def test_a_process_waits_for_no_run_that_cannot_be_stopped() -> None:
     command = [sys.executable, "-c", STUCK]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = forked.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "on_chat_model_start\n", "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import forked
 from wick_graph import Agent
 from wick_graph.errors import ReplayError
 from wick_graph.exports.plain import Hider
@@ -86,7 +86,7 @@ def test_a_chain_of_runs_is_replayed_with_the_recorded_answers(module: Any, save
 
 def check_passes(file: Path) -> None:
     """Run an exported test."""
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file.name],
         cwd=file.parent,
         capture_output=True,

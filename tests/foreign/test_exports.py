@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.foreign.graphs import (
     subgraph,
     tool_node,
 )
+from tests.support import forked
 from wick_graph.debug import DebugSession, record
 from wick_graph.errors import ReplayError
 from wick_graph.exports.chrome import as_chrome
@@ -91,7 +91,7 @@ def test_a_run_behind_two_approvals_becomes_a_test(
         assert session.compare(session, child).first is None
     recording.close()
     env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file.name],
         cwd=tmp_path,
         env=env,

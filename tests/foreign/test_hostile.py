@@ -7,7 +7,6 @@ import contextvars
 import os
 import sqlite3
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 
 from tests.foreign.graphs import config, loop
+from tests.support import forked
 from wick_graph.debug import record
 from wick_graph.debug.recording import Recording
 from wick_graph.errors import DebugError
@@ -286,5 +286,5 @@ with record(store="sqlite:///{tmp_path / "r.db"}") as made:
         one().invoke({{"x": __import__("os").urandom(90_000)}})
 print(made.problems[0])
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    ran = forked.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "the disk is full" in ran.stdout, ran.stderr

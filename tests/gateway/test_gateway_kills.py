@@ -1,6 +1,6 @@
 """SIGKILL at random instants: no message is lost, no tool runs twice, chats keep their order.
 
-`WICK_GATEWAY_KILLS` sets the number of kills (12 here). Real clients of the channels `telegram` and
+`WICK_GATEWAY_KILLS` sets the number of kills (6 here). Real clients of the channels `telegram` and
 `http` talk to platforms on loopback, three chats each. By night the store is PostgreSQL, too, and
 two processes share it: `WICK_GATEWAY_CHATS` sets the number of chats (200 here).
 """
@@ -31,7 +31,7 @@ from tests.gateway.fake_telegram import TOKEN, FakeTelegram, fake_telegram
 from tests.gateway.test_http import SECRET
 from tests.source import ROOT
 
-KILLS = int(os.environ.get("WICK_GATEWAY_KILLS", "12"))
+KILLS = int(os.environ.get("WICK_GATEWAY_KILLS", "6"))
 
 CHATS = int(os.environ.get("WICK_GATEWAY_CHATS", "200"))
 

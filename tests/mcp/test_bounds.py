@@ -21,6 +21,7 @@ from tests.engine.support import Door, async_door, sync_door, wild
 from tests.mcp.test_client import Make, gone, make
 from tests.server.support import serving
 from tests.source import ROOT
+from tests.support import forked
 from wick_graph import Agent
 from wick_graph.core.bridge import ENGINE_LOOP
 from wick_graph.errors import ToolError
@@ -280,7 +281,7 @@ def test_a_program_that_hangs_ends_with_its_process(
     how: str, server: tuple[str, ...], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", ENDS, how, *server]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = forked.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert gone(int((tmp_path / "pid").read_text("ascii")))
 
@@ -288,7 +289,7 @@ def test_a_program_that_hangs_ends_with_its_process(
 @pytest.mark.slow
 def test_a_process_that_ends_starts_no_program(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ENDS, "late", "-c", HANGS]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = forked.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert not (tmp_path / "pid").exists()
 

@@ -27,6 +27,7 @@ def registered(database: str, request: pytest.FixtureRequest) -> Any:
     return made
 
 
+@pytest.mark.sisters(1)
 @pytest.mark.parametrize("capability", CAPABILITIES)
 async def test_a_capability_is_detected_and_passes(registered: Any, capability: str) -> None:
     report = await validate(registered, capabilities={capability})

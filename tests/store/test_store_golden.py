@@ -18,6 +18,7 @@ def test_every_file_is_kept_by_the_newest_release() -> None:
     assert {name for release, name in FILES if release == newest} == set(OPENED)
 
 
+@pytest.mark.sisters(1)
 @pytest.mark.parametrize(("release", "name"), FILES)
 def test_a_file_of_an_earlier_release_is_read_to_what_it_held(
     release: str, name: str, tmp_path: Path

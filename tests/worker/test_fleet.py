@@ -90,7 +90,7 @@ def survive(fleet: Fleet, runs: int, threads: int, workers: int, harms: list[str
 
 
 def test_runs_survive_kills_and_freezes_of_workers(fleet: Fleet) -> None:
-    survive(fleet, runs=60, threads=10, workers=2, harms=["freeze", *["kill"] * 6])
+    survive(fleet, runs=30, threads=6, workers=2, harms=["freeze", *["kill"] * 3])
 
 
 @pytest.mark.parametrize(
