@@ -218,3 +218,58 @@ def test_an_agent_is_imported_without_what_it_may_never_use() -> None:
     command = [sys.executable, "-c", AGENT, *UNUSED]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+TURNS = """
+import sys
+from wick_graph import Agent
+from wick_graph.store import texts
+from wick_graph.testing import ScriptedModel, call
+if sys.argv[2] == "stale":
+    texts._MADE = {}  # as when a module that makes the texts has changed
+def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
+model = ScriptedModel([call("add", a=1, b=2), "Three."] * 4)
+with Agent("sum", model, tools=[add], store=f"sqlite:///{sys.argv[1]}") as agent:
+    for _ in range(2):
+        made = agent.invoke("1 + 2?", thread_id="t")
+print(len(made.messages), *(name for name in sys.modules if name.startswith("sqlalchemy.sql.")))
+"""
+
+COMMANDS = """
+import sys
+from wick_graph.cli.app import call
+assert [call(["run", "-t", "t", f"{n}*2"]) for n in (20, 21)] == [0, 0]
+assert call(["threads", "list"]) == 0
+print(*(name for name in sys.modules if name.startswith("sqlalchemy")))
+"""
+
+CONFIG = """
+store: sqlite:///wick.db
+agents: {default: {model: "scripted:demo", tools: [calculate]}}
+"""
+
+
+def last_words(folder: Path, program: str, *args: str) -> list[str]:
+    """Run a program in a folder, and return the words of its last line."""
+    command = [sys.executable, "-W", "error", "-c", program, *args]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()
+
+
+@pytest.mark.parametrize("states", [("new", "new"), ("stale", "new"), ("new", "stale")])
+def test_a_run_loads_sqlalchemy_only_if_it_must_make_a_text(
+    states: tuple[str, str], tmp_path: Path
+) -> None:
+    """Its import is a seventh of an agent's; the second process continues the thread."""
+    for count, texts in zip((8, 16), states, strict=True):
+        messages, *loaded = last_words(tmp_path, TURNS, "threads.db", texts)
+        assert (int(messages), bool(loaded)) == (count, texts == "stale")
+
+
+def test_commands_for_a_run_and_a_list_do_not_load_sqlalchemy(tmp_path: Path) -> None:
+    (tmp_path / "agents.yaml").write_text(CONFIG, encoding="utf-8")
+    assert last_words(tmp_path, COMMANDS) == []

@@ -1,4 +1,4 @@
-"""Packages that load their names when these are first used (PEP 562)."""
+"""Packages and modules that are loaded when a name of theirs is used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def load_when_used(package: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package.
+    """Return the `__getattr__` of a package (PEP 562).
 
     Args:
         package: The package's name.
@@ -26,3 +26,13 @@ def load_when_used(package: str, names: Mapping[str, tuple[str, ...]]) -> Callab
         return value
 
     return load
+
+
+class Later:
+    """A module that is imported when a name of it is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from langchain_core.language_models import FakeListChatModel
 from langgraph.checkpoint.memory import InMemorySaver
@@ -53,9 +53,10 @@ from wick_graph.hooks.from_config import (
     workdir_of,
 )
 from wick_graph.hooks.protocol import BaseHook
+from wick_graph.lazy import Later
 from wick_graph.middleware import make, make_object, must_exist, must_hold_nothing, own_hook
 from wick_graph.models.resolve import ModelChoice, resolve_model
-from wick_graph.store import SqlSaver, SqlStore
+from wick_graph.store import SqlSaver
 from wick_graph.store.connection import STORES
 from wick_graph.store.encryption import check_keys
 from wick_graph.store.saver import dialect_of
@@ -70,6 +71,8 @@ from wick_graph.tools.builtin_tools import BUILTINS, builtin
 from wick_graph.tools.mcp import MISSING as MCP_MISSING
 from wick_graph.tools.mcp import McpServer
 from wick_graph.tools.toolsets import ToolStore, Unasked
+
+_MEMORIES: Final = Later("wick_graph.store.memories")  # which loads SQLAlchemy
 
 
 class Agents(Mapping[str, Agent]):
@@ -312,7 +315,7 @@ def build_agent(
         tools=tools,
         hooks=hooks,
         store=opened,
-        long_term=None if kept is None else SqlStore.of(opened, **kept.options()),
+        long_term=None if kept is None else _MEMORIES.SqlStore.of(opened, **kept.options()),
         max_iterations=config.max_iterations,
         **output_of(agent_id, file),
         handoffs={} if alone else _team(config, file, agents),

@@ -11,7 +11,7 @@ import pytest
 from tests.journal.conftest import Opener
 from tests.journal.support import Guard, Todo, agent_of
 from wick_graph.store import SqlSaver
-from wick_graph.store.schema import PLACES
+from wick_graph.store.digests import PLACES
 from wick_graph.testing import ScriptedModel, call
 
 TURNS = 30

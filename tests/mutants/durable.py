@@ -104,7 +104,7 @@ DURABLE: Final = (
         "plain-messages-are-locked-in",
         "A store that holds plain messages is not marked as encrypted.",
         ("test_a_store_that_holds_messages_is_not_marked_as_encrypted",),
-        ("_is_used", "(threads, inbox, outbox, facts, memories)", "(threads,)"),
+        ("_is_used", "schema.outbox, schema.facts, schema.memories)", "schema.outbox)"),
     ),
     mutant(
         "innocent-is-charged",
@@ -180,7 +180,7 @@ DURABLE: Final = (
         "lease-not-renewed",
         "The keeper renews the lease of a long run before its end.",
         ("test_a_lease_that_is_renewed_stays",),
-        ("renew_all", "literal(until)", "leases.c.until"),
+        ("renew_all", "held], until)", "held], core.now())"),
     ),
     mutant(
         "keeper-comes-too-late",

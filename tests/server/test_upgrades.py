@@ -15,7 +15,7 @@ from tests.server.support import AGENTS, Served, serving
 from tests.support.postgres import connected
 from tests.support.waiting import until
 from wick_graph.store import SqlSaver
-from wick_graph.store.schema import SCHEMA_VERSION
+from wick_graph.store.digests import SCHEMA_VERSION
 from wick_graph.store.verify import verify
 
 NEXT = "tests.support.next_release"

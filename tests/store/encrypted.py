@@ -15,8 +15,9 @@ from sqlalchemy import Table, select
 from wick_graph import Agent, BaseHook
 from wick_graph.journal import Journal
 from wick_graph.store import Keys, SqlSaver, verify
+from wick_graph.store.digests import LANE_BITS, PLACES
 from wick_graph.store.row_format import CHECK_BYTES
-from wick_graph.store.schema import LANE_BITS, PLACES, metadata, names
+from wick_graph.store.schema import metadata, names
 from wick_graph.store.texts import compiled
 from wick_graph.testing import ScriptedModel, call
 

@@ -10,12 +10,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from tests.store.store_graphs import config, looping_graph
 from wick_graph import Agent
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.schema import SCHEMA_VERSION
+from wick_graph.store.digests import SCHEMA_VERSION
+from wick_graph.store.sqlite import path_of
 from wick_graph.testing import ScriptedModel
 
 
@@ -189,3 +191,20 @@ def test_a_file_whose_checkpoint_was_killed_is_whole(tmp_path: Path) -> None:
     assert not log.exists()
     with pytest.raises(StorageError, match=f"it has {len(small)} of {len(whole)} bytes"):
         SqlSaver.from_url(f"sqlite:///{path}").threads.list()
+
+
+@pytest.mark.parametrize("start", ["sqlite:///", "sqlite:////", "sqlite+pysqlite:///"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "a.db", "a/b c.db", "ü:[1]+&=;\n.db", ":memory:", "a%20b", "a#b", "u@h/a", "a?b=c"],
+)
+def test_a_url_names_the_file_that_sqlalchemy_reads_in_it(start: str, name: str) -> None:
+    """A plain one is not given to it."""
+    parts = make_url(start + name)
+    if parts.query:
+        with pytest.raises(StorageError, match="no options"):
+            path_of(start + name)
+    elif parts.database in ("", ":memory:"):
+        assert path_of(start + name) is None
+    else:
+        assert path_of(start + name) == Path(str(parts.database)).resolve()

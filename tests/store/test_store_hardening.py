@@ -27,8 +27,7 @@ from wick_graph.runtime.tool_ledger import drop_unstorable, written
 from wick_graph.store import SqlSaver, row_format, sqlite
 from wick_graph.store import sqlite as whose
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import MIGRATIONS, migrate
-from wick_graph.store.schema import SCHEMA_VERSION
+from wick_graph.store.digests import MIGRATIONS, SCHEMA_VERSION, migrate
 
 GOLDEN = Path(__file__).parent / "golden" / "schema-1.db"
 

@@ -19,9 +19,10 @@ from tests.store.test_store_postgres import BACK_TO_SCHEMA_2
 from tests.support import forked
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
+from wick_graph.store.digests import SCHEMA_VERSION
 from wick_graph.store.maintenance import import_thread
 from wick_graph.store.saver import dialect_of
-from wick_graph.store.schema import SCHEMA_VERSION, checkpoints
+from wick_graph.store.schema import checkpoints
 from wick_graph.store.texts import compiled
 from wick_graph.store.verify import verify
 

@@ -24,11 +24,10 @@ from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store import SqlSaver
 from wick_graph.store import postgres as postgres_schema
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import MIGRATIONS
+from wick_graph.store.digests import MIGRATIONS, SCHEMA_VERSION
 from wick_graph.store.postgres import postgres, target_of
 from wick_graph.store.row_format import CheckpointBody
 from wick_graph.store.saver import dialect_of
-from wick_graph.store.schema import SCHEMA_VERSION
 from wick_graph.store.verify import verify
 
 PULL = "~__pregel_pull, think"

@@ -24,9 +24,8 @@ from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, keeper, sessions
 from wick_graph.store import postgres as postgres_schema
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import MIGRATIONS
+from wick_graph.store.digests import MIGRATIONS, SCHEMA_VERSION
 from wick_graph.store.postgres import postgres, target_of
-from wick_graph.store.schema import SCHEMA_VERSION
 from wick_graph.store.verify import verify
 from wick_graph.testing import ScriptedModel
 

@@ -17,8 +17,9 @@ from tests.store.test_store_sharing import Line, message
 from tests.support.command import Ended, Inside
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
-from wick_graph.store.digests import TABLES
+from wick_graph.store.digests import HASHED
 from wick_graph.store.maintenance import repair
+from wick_graph.store.schema import ACCOUNTED
 from wick_graph.store.verify import Report, verify
 
 ROWS = {
@@ -53,8 +54,9 @@ def filled(url: str) -> str:
 
 @pytest.mark.sisters
 def test_every_table_that_belongs_to_a_thread_is_counted(filled: str, outside: Outside) -> None:
-    assert {table.name for table in TABLES} == {*ROWS}
-    assert all(outside.count(table.name) for table in TABLES)
+    assert {table.name for table in ACCOUNTED} == {*ROWS}
+    assert [table.name for table in ACCOUNTED] == [*HASHED]
+    assert all(outside.count(table.name) for table in ACCOUNTED)
 
 
 @pytest.mark.sisters

@@ -15,9 +15,9 @@ from sqlalchemy import Table, select
 
 from wick_graph.store import SqlSaver
 from wick_graph.store.codec import BLOB_MARK
+from wick_graph.store.digests import LANE_BITS
 from wick_graph.store.row_format import CheckpointBody, WritesBody, unseal
 from wick_graph.store.schema import (
-    LANE_BITS,
     OWNED,
     blobs,
     calls,

@@ -7,13 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
-from sqlalchemy import select
-from sqlalchemy.sql import Select
-from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import ThreadNotFoundError
 from wick_graph.langgraph_config import (
@@ -23,11 +20,11 @@ from wick_graph.langgraph_config import (
     address_of,
     configurable,
 )
-from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, Row, body_of, is_before, numbers_of
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
+from wick_graph.store.later import schema, sql, statements
 from wick_graph.store.row_format import (
     Seals,
     bytes_text,
@@ -37,8 +34,11 @@ from wick_graph.store.row_format import (
     text_bytes,
     unpack_id,
 )
-from wick_graph.store.schema import checkpoints, names, threads
 from wick_graph.store.texts import compiled
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql import Select
+    from sqlalchemy.sql.elements import ColumnElement
 
 # --- Listing checkpoints in batches: no lock is held while the caller looks at one.
 
@@ -130,23 +130,25 @@ class Listing:
 
     def _order(self) -> ColumnElement[int]:
         """Return the column to order by: the numbers in one thread, the row keys across many."""
-        return checkpoints.c.rid if self._of is None else checkpoints.c.seq
+        own = schema.checkpoints.c
+        return own.rid if self._of is None else own.seq
 
     def _older(self, db: Database, checkpoint: bytes) -> Select[Any]:
         """Select only what comes before a checkpoint."""
         if self._of is None:
             return self._base.where(is_before(checkpoint, numbers_of(db, checkpoint)))
-        mine = select(threads.c.id).where(
-            threads.c.tenant == self._core.tenant, threads.c.thread == self._of
-        )
-        found = numbers_of(db, checkpoint, checkpoints.c.thread == mine.scalar_subquery())
+        own = schema.threads.c
+        mine = sql.select(own.id).where(own.tenant == self._core.tenant, own.thread == self._of)
+        within = schema.checkpoints.c.thread == mine.scalar_subquery()
+        found = numbers_of(db, checkpoint, within)
         return self._base.where(is_before(checkpoint, found))
 
     def _query(self, config: RunnableConfig | None) -> Select[Any]:
         asked = configurable(config)
         self._of = text_bytes(str(asked[THREAD_ID])) if THREAD_ID in asked else None
+        checkpoints, names, threads = schema.checkpoints, schema.names, schema.threads
         query = (
-            select(*statements.COLUMNS, threads.c.thread)
+            sql.select(*statements.COLUMNS, threads.c.thread)
             .join(threads, threads.c.id == checkpoints.c.thread)
             .where(threads.c.tenant == self._core.tenant, checkpoints.c.hidden == 0)
             .order_by(self._order().desc())
@@ -156,7 +158,7 @@ class Listing:
         if asked.get(CHECKPOINT_NS) is not None:
             within = names.c.thread == threads.c.id
             named = names.c.text == text_bytes(asked[CHECKPOINT_NS])
-            space = select(names.c.id).where(within, names.c.scope == 0, named)
+            space = sql.select(names.c.id).where(within, names.c.scope == 0, named)
             query = query.where(checkpoints.c.ns == space.correlate(threads).scalar_subquery())
         if checkpoint := asked.get(CHECKPOINT_ID):
             query = query.where(checkpoints.c.id == pack_id(checkpoint))
@@ -164,14 +166,15 @@ class Listing:
 
     def _filtered(self, query: Select[Any]) -> Select[Any]:
         """Let the database drop rows that cannot match; Python makes the full comparison."""
+        own = schema.checkpoints.c
         source, step = self._wanted.get("source"), self._wanted.get("step")
         if is_source(source):
-            query = query.where(checkpoints.c.source == source)
+            query = query.where(own.source == source)
         if is_step(step):
-            query = query.where(checkpoints.c.step == step)
+            query = query.where(own.step == step)
         run = self._wanted.get("run_id")
         if type(run) is str:
-            query = query.where(checkpoints.c.run == pack_id(run))
+            query = query.where(own.run == pack_id(run))
         return query
 
 
@@ -227,17 +230,18 @@ class CheckpointHistory:
                 raise ThreadNotFoundError(
                     f"there is no thread {self._thread_id!r}; list the threads to see them"
                 )
+            own = schema.checkpoints.c
             query = (
-                select(*statements.COLUMNS)
-                .where(checkpoints.c.thread == cache.id, checkpoints.c.hidden == 0)
-                .where(checkpoints.c.ns == (cache.find_name(db, 0, "") or 0))
-                .order_by(checkpoints.c.seq.desc())
+                sql.select(*statements.COLUMNS)
+                .where(own.thread == cache.id, own.hidden == 0)
+                .where(own.ns == (cache.find_name(db, 0, "") or 0))
+                .order_by(own.seq.desc())
                 .limit(size)
             )
             if self._last is not None:
-                query = query.where(checkpoints.c.seq < self._last)
+                query = query.where(own.seq < self._last)
             elif self._before is not None:
-                found = numbers_of(db, self._before, checkpoints.c.thread == cache.id)
+                found = numbers_of(db, self._before, own.thread == cache.id)
                 query = query.where(is_before(self._before, found))
             rows = [Row(*row) for row in db.execute(*compiled(query)).fetchall()]
         if rows:

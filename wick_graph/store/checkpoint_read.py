@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ormsgpack
 from langchain_core.runnables import RunnableConfig
@@ -16,14 +16,14 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from sqlalchemy import and_, bindparam, func, or_, select
-from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import Address
-from wick_graph.store import codec, statements
+from wick_graph.store import codec
 from wick_graph.store.codec import Codec
 from wick_graph.store.dialect import Database
+from wick_graph.store.digests import LANE_BITS
+from wick_graph.store.later import schema, sql, statements
 from wick_graph.store.row_format import (
     DELTA,
     DICT,
@@ -38,8 +38,7 @@ from wick_graph.store.row_format import (
     unpack_id,
     unpack_path,
 )
-from wick_graph.store.schema import LANE_BITS, checkpoints
-from wick_graph.store.texts import Prepared, compiled
+from wick_graph.store.texts import compiled
 from wick_graph.store.thread_cache import Known, ThreadCache, learn, read_items
 from wick_graph.store.warm import (
     Decoded,
@@ -50,6 +49,9 @@ from wick_graph.store.warm import (
     read_kept,
 )
 from wick_graph.types import MessageList
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql.elements import ColumnElement
 
 _NO_LIST: Final[tuple[list[int], list[Any]]] = ([], [])
 
@@ -354,20 +356,12 @@ class Reader:
         return f"table {table} of thread {self.thread_id!r}"
 
 
-_NAMESPACE: Final = Prepared(
-    lambda: select(checkpoints.c.ns).where(
-        checkpoints.c.thread == bindparam("t"), checkpoints.c.id == bindparam("i")
-    ),
-    *("t", "i"),
-)
-
-
 def find_anywhere(db: Database, cache: ThreadCache, checkpoint_id: str) -> Row | None:
     """Return the row of a checkpoint of the outermost graph, or of a subgraph."""
     found = find(db, cache, "", checkpoint_id)
     if found is not None:
         return found
-    row = db.execute(_NAMESPACE, (cache.id, pack_id(checkpoint_id))).fetchone()
+    row = db.execute(statements.NAMESPACE, (cache.id, pack_id(checkpoint_id))).fetchone()
     if row is not None:
         row = db.execute(statements.EXACT, (cache.id, row[0], pack_id(checkpoint_id), 0)).fetchone()
     return None if row is None else Row(*row)
@@ -387,16 +381,17 @@ def find(db: Database, cache: ThreadCache, ns: str, checkpoint_id: str | None) -
 
 def numbers_of(db: Database, checkpoint: bytes, *where: ColumnElement[bool]) -> dict[int, int]:
     """Return, by thread, the number of a checkpoint in any namespace."""
-    query = select(checkpoints.c.thread, func.min(checkpoints.c.seq))
-    query = query.where(checkpoints.c.id == checkpoint, *where).group_by(checkpoints.c.thread)
+    own = schema.checkpoints.c
+    query = sql.select(own.thread, sql.func.min(own.seq))
+    query = query.where(own.id == checkpoint, *where).group_by(own.thread)
     return dict(db.execute(*compiled(query)).fetchall())
 
 
 def is_before(checkpoint: bytes, numbers: Mapping[int, int]) -> ColumnElement[bool]:
     """Select the checkpoints before one: by its number, or by its id if it is not stored."""
-    own = checkpoints.c
-    known = (and_(own.thread == thread, own.seq < seq) for thread, seq in numbers.items())
-    return or_(*known, and_(own.thread.not_in([*numbers]), own.id < checkpoint))
+    own = schema.checkpoints.c
+    known = (sql.and_(own.thread == thread, own.seq < seq) for thread, seq in numbers.items())
+    return sql.or_(*known, sql.and_(own.thread.not_in([*numbers]), own.id < checkpoint))
 
 
 def wrote(db: Database, cache: ThreadCache, row: Row, channel: str) -> bool:

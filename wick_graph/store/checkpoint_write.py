@@ -18,13 +18,13 @@ from langgraph.checkpoint.base import (
 
 from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import PUSH, Address, address_of
-from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, find
 from wick_graph.store.codec import Codec
 from wick_graph.store.commit_policy import Apply, Entry
 from wick_graph.store.connection import StoreConnection, Strays
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CHECKPOINTS, WRITES, changing, row_hash
+from wick_graph.store.later import schema, statements
 from wick_graph.store.leases import Lease, fence, waits_for_first_step, writer_of
 from wick_graph.store.row_format import (
     CheckpointBody,
@@ -34,7 +34,6 @@ from wick_graph.store.row_format import (
     pack_id,
     pack_path,
 )
-from wick_graph.store.schema import checkpoints
 from wick_graph.store.sharing import NOTHING, ItemWriter
 from wick_graph.store.thread_cache import AllowedBranches, ChannelItems, ThreadCache
 
@@ -138,10 +137,11 @@ class StepTransaction:
                 cache.heads[self._ns] = own, seq
             db.account.add(CHECKPOINTS, cache.id, row_hash((seq, 0), sealed), step)
             return
-        keys = (checkpoints.c.thread == cache.id, checkpoints.c.ns == self._ns)
         body.seq = cache.seq(db, self._ns, own)
         sealed = cache.seals.seal(body.dump(), *context, meta)
-        with changing(db, checkpoints, cache.id, *keys, checkpoints.c.id == own):
+        at = schema.checkpoints.c
+        keys = (at.thread == cache.id, at.ns == self._ns, at.id == own)
+        with changing(db, schema.checkpoints, cache.id, *keys):
             db.execute(statements.REPLACE, (*context, 0, meta, sealed, seq))
         cache.is_new = False
         cache.heads.pop(self._ns, None)  # one that was hidden may be the head again

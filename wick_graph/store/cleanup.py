@@ -42,14 +42,21 @@ from wick_graph.store.codec import (
 )
 from wick_graph.store.connection import StoreConnection, drop_old
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import BLOBS, EVENTS, changing, drop_steps, erase, row_hash
+from wick_graph.store.digests import (
+    BLOBS,
+    EVENTS,
+    LANE_BITS,
+    PLACES,
+    changing,
+    drop_steps,
+    erase,
+    row_hash,
+)
 from wick_graph.store.journal_rows import ALL, KEY, RUN_BYTES, page_run
 from wick_graph.store.queued import BEHIND
 from wick_graph.store.row_format import Form, Seals, WritesBody, bytes_text, text_bytes
 from wick_graph.store.schema import (
-    LANE_BITS,
     OWNED,
-    PLACES,
     blobs,
     calls,
     checkpoints,

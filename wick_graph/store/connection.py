@@ -13,19 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from sqlalchemy import exists, func, select
-
 from wick_graph import machine
 from wick_graph.constants import LEASE_SECONDS, THREAD_TTL_SECONDS, WARM_BYTES
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
-from wick_graph.store import statements, transactions
+from wick_graph.store import transactions
 from wick_graph.store.dialect import Database, Dialect, ThreadRow
 from wick_graph.store.digests import erase
 from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
+from wick_graph.store.later import schema, sql, statements
 from wick_graph.store.notices import SILENT
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
-from wick_graph.store.schema import checkpoints, clock, threads, writes
 from wick_graph.store.texts import compiled
 from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
 from wick_graph.store.transactions import Group, Transactions, Worker, closed
@@ -75,14 +73,14 @@ def is_at_work(holder: bytes, seconds: float, lease: float = LEASE_SECONDS) -> b
 # time to compare with: a gap of more than an hour then counts as a clock that was set.
 
 
+CLOCK_ROW: Final = 1
+"""The key of the only row of `clock`."""
+
 JUMP_SECONDS: Final = 3600.0
 """Difference of the two clocks from which the wall clock counts as set."""
 
 _NOTE_SECONDS: Final = 1.0
 """How long a store does not note its use again; both clocks must agree that it is not longer."""
-
-SINCE: Final = func.coalesce(select(clock.c.since).scalar_subquery(), 0.0)
-"""The time from which idleness counts."""
 
 
 def steady_time() -> float:
@@ -99,17 +97,17 @@ def note_time(db: Database, wall: float, steady: float) -> float | None:
         The seconds by which the wall clock was set since the last use; None if it was not.
     """
     here = text_bytes(machine.boot())
-    row = db.execute(statements.LAST_USE, (statements.CLOCK_ROW,)).fetchone()
+    row = db.execute(statements.LAST_USE, (CLOCK_ROW,)).fetchone()
     since = 0.0 if row is None else row[3]
     if row is not None and bytes(row[0]) == here and steady >= row[2]:
         off = wall - row[1] - (steady - row[2])
     else:  # the machine was restarted, or is another one, or this is the first use
-        last = db.execute(*compiled(select(func.max(threads.c.last_access)))).fetchone()[0]
+        last = db.execute(statements.LAST_ACCESS).fetchone()[0]
         used = [at for at in (last, None if row is None else row[1]) if at is not None]
         off = wall - max(used) if used else 0.0
     jumped = abs(off) > JUMP_SECONDS
     values = (here, wall, steady, wall if jumped else since)
-    db.execute(statements.NOTE_USE, (statements.CLOCK_ROW, *values))
+    db.execute(statements.NOTE_USE, (CLOCK_ROW, *values))
     return off if jumped else None
 
 
@@ -204,7 +202,8 @@ def drop_old(
     for ns, checkpoint in known:
         latest[ns] = max(checkpoint, latest.get(ns, b""))
     newest = b"" if root is None else latest.get(root, b"")
-    query = select(writes.c.ns, writes.c.checkpoint).where(writes.c.thread == thread).distinct()
+    own = schema.writes.c
+    query = sql.select(own.ns, own.checkpoint).where(own.thread == thread).distinct()
     for ns, found in db.execute(*compiled(query)).fetchall():
         checkpoint = bytes(found)
         if (ns, checkpoint) not in known and checkpoint < max(newest, latest.get(ns, b"")):
@@ -217,17 +216,17 @@ def drop_unborn(db: Database, thread: int) -> None:
 
     They may be stored before it. No run reads them, and it does not come any more.
     """
-    own = checkpoints.c
-    same = (own.thread == thread, own.ns == writes.c.ns, own.id == writes.c.checkpoint)
-    erase(db, writes, thread, writes.c.thread == thread, ~exists().where(*same), step=0)
+    own, step = schema.writes.c, schema.checkpoints.c
+    stored = sql.exists().where(step.thread == thread, step.ns == own.ns, step.id == own.checkpoint)
+    erase(db, schema.writes, thread, own.thread == thread, ~stored, step=0)
 
 
 def _erase(db: Database, thread: int, ns: int, checkpoint: bytes) -> int:
     """Delete the writes under a checkpoint unless it is stored; return how many there were."""
-    mine = (writes.c.thread == thread, writes.c.ns == ns, writes.c.checkpoint == checkpoint)
-    own = checkpoints.c
-    stored = exists().where(own.thread == thread, own.ns == ns, own.id == checkpoint)
-    return erase(db, writes, thread, *mine, ~stored, step=0)
+    own, step = schema.writes.c, schema.checkpoints.c
+    mine = (own.thread == thread, own.ns == ns, own.checkpoint == checkpoint)
+    stored = sql.exists().where(step.thread == thread, step.ns == ns, step.id == checkpoint)
+    return erase(db, schema.writes, thread, *mine, ~stored, step=0)
 
 
 T = TypeVar("T")

@@ -20,12 +20,19 @@ from wick_graph.store.cleanup import all_rows, drop_items, prune, writes_of
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import CALLS, CHECKPOINTS, ITEMS, WRITES, erase, row_hash
+from wick_graph.store.digests import (
+    CALLS,
+    CHECKPOINTS,
+    ITEMS,
+    LANE_BITS,
+    PLACES,
+    WRITES,
+    erase,
+    row_hash,
+)
 from wick_graph.store.ledger import place_of
 from wick_graph.store.row_format import Form, WritesBody, pack_id, text_bytes
 from wick_graph.store.schema import (
-    LANE_BITS,
-    PLACES,
     blobs,
     calls,
     checkpoints,

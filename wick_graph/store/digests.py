@@ -9,32 +9,18 @@ from hashlib import blake2b
 from operator import add
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import ormsgpack
-from sqlalchemy import Table, bindparam, delete, literal_column, select
-from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
 from wick_graph.store.dialect import Database
-from wick_graph.store.schema import (
-    LANE_BITS,
-    PLACES,
-    blobs,
-    calls,
-    checkpoints,
-    digests,
-    events,
-    items,
-    moments,
-    names,
-    runs,
-    streams,
-    writes,
-)
-from wick_graph.store.statements import checksum_of
+from wick_graph.store.later import dialect, schema, sql
 from wick_graph.store.texts import Prepared, compiled, name_texts
+
+if TYPE_CHECKING:
+    from sqlalchemy import Table
+    from sqlalchemy.sql.elements import ColumnElement
 
 # --- Digests of threads: sums over their rows, which reveal missing and foreign rows.
 #
@@ -49,6 +35,12 @@ from wick_graph.store.texts import Prepared, compiled, name_texts
 # transaction, because only the total of a thread is compared.
 
 
+LANE_BITS: Final = 32
+"""An item's key is `lane << LANE_BITS | place`."""
+
+PLACES: Final = (1 << LANE_BITS) - 1
+"""The highest place in a lane."""
+
 BITS: Final = 62
 
 MASK: Final = (1 << BITS) - 1
@@ -61,42 +53,40 @@ _eight: Final = Struct("<Q").unpack_from
 
 _HASH: Final = (1 << BITS - COUNT_BITS) - 1
 
-HASHED: Final[dict[Table, tuple[str, ...]]] = {
-    names: ("id", "thread", "scope", "text"),
-    checkpoints: ("seq", "hidden"),
-    writes: (),
-    items: (),
-    blobs: ("hash", "size"),
-    calls: ("key", "name", "args", "state", "epoch", "tries", "started", "ended"),
-    runs: ("number", "run", "branch", "status", "started", "ended"),
-    moments: (),
-    streams: ("run", "status", "started", "ended", "first", "key"),
-    events: (),
+HASHED: Final = {
+    "names": ("id", "thread", "scope", "text"),
+    "checkpoints": ("seq", "hidden"),
+    "writes": (),
+    "items": (),
+    "blobs": ("hash", "size"),
+    "calls": ("key", "name", "args", "state", "epoch", "tries", "started", "ended"),
+    "runs": ("number", "run", "branch", "status", "started", "ended"),
+    "moments": (),
+    "streams": ("run", "status", "started", "ended", "first", "key"),
+    "events": (),
 }
 """The columns of each table that its body's check value does not cover; do not reorder them."""
 
-TABLES: Final = tuple(HASHED)
+_AT: Final = {table: at for at, table in enumerate(HASHED)}
 
-_AT: Final = {table: at for at, table in enumerate(TABLES)}
+NAMES, CHECKPOINTS, WRITES, ITEMS, BLOBS, CALLS, RUNS, MOMENTS, STREAMS, EVENTS = range(len(HASHED))
 
-NAMES, CHECKPOINTS, WRITES, ITEMS, BLOBS, CALLS, RUNS, MOMENTS, STREAMS, EVENTS = range(len(TABLES))
 
-_b = bindparam
+def _add() -> Any:
+    own, mask = schema.digests.c, cast("Any", sql.literal_column(str(MASK)))
+    given: dict[str, Any] = {name: sql.bindparam(name) for name in HASHED}
+    row = dialect.insert(schema.digests).values(rid=sql.bindparam("r"), **given)
+    sums = {name: (own[name] + row.excluded[name]).bitwise_and(mask) for name in HASHED}
+    return row.on_conflict_do_update(index_elements=["rid"], set_=sums)
 
-_row = upsert(digests).values(rid=_b("r"), **{table.name: _b(table.name) for table in TABLES})
 
-_ADD: Final = Prepared(
-    lambda: _row.on_conflict_do_update(
-        index_elements=["rid"],
-        set_={
-            table.name: (digests.c[table.name] + _row.excluded[table.name]).bitwise_and(
-                literal_column(str(MASK))
-            )
-            for table in TABLES
-        },
-    ),
-    *("r", *(table.name for table in TABLES)),
-)
+_ADD: Final = Prepared(_add, "r", *HASHED)
+
+
+def checksum_of(*values: Any) -> int:
+    """Compute what SQLite's function `wick_checksum` returns."""
+    digest = blake2b(ormsgpack.packb(values), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def row_hash(columns: Sequence[Any], body: bytes | None) -> int:
@@ -197,31 +187,21 @@ class Account:
             held, key = self._rows, thread << LANE_BITS | step
         sums = held.get(key)
         if sums is None:
-            sums = held[key] = [0] * len(TABLES)
+            sums = held[key] = [0] * len(HASHED)
         return sums
 
 
-RUN_ROW: Final = Prepared(
-    lambda: select(*(runs.c[name] for name in HASHED[runs]), runs.c.body).where(
-        runs.c.thread == _b("t"), runs.c.number == _b("n")
-    ),
-    *("t", "n"),
-)
+def _row(table: Table, key: str, parameter: str) -> Any:
+    mine = (table.c.thread == sql.bindparam("t"), table.c[key] == sql.bindparam(parameter))
+    return sql.select(*columns_of(table)).where(*mine)
 
-CALL_ROW: Final = Prepared(
-    lambda: select(*(calls.c[name] for name in HASHED[calls]), calls.c.body).where(
-        calls.c.thread == _b("t"), calls.c.key == _b("k")
-    ),
-    *("t", "k"),
-)
+
+RUN_ROW: Final = Prepared(lambda: _row(schema.runs, "number", "n"), "t", "n")
+
+CALL_ROW: Final = Prepared(lambda: _row(schema.calls, "key", "k"), "t", "k")
 """The columns that such a row's hash is made of; on the path of every turn."""
 
-STREAM_ROW: Final = Prepared(
-    lambda: select(*columns_of(streams)).where(
-        streams.c.thread == _b("t"), streams.c.run == _b("r")
-    ),
-    *("t", "r"),
-)
+STREAM_ROW: Final = Prepared(lambda: _row(schema.streams, "run", "r"), "t", "r")
 """So is that of a server's run; on the path of each of these."""
 
 name_texts(__name__, globals())
@@ -231,14 +211,14 @@ name_texts(__name__, globals())
 
 def hashes(db: Database, table: Table, *where: ColumnElement[bool]) -> list[int]:
     """Return the hashes of rows as they are stored."""
-    found = db.execute(*compiled(select(*columns_of(table)).where(*where))).fetchall()
+    found = db.execute(*compiled(sql.select(*columns_of(table)).where(*where))).fetchall()
     return [hash_of(table, row) for row in found]
 
 
 def columns_of(table: Table) -> list[ColumnElement[Any]]:
     """Return the columns that a row's hash is made of; the body, if there is one, is last."""
     body = [table.c.body] if "body" in table.c else []
-    return [*(table.c[name] for name in HASHED[table]), *body]
+    return [*(table.c[name] for name in HASHED[table.name]), *body]
 
 
 def hash_of(table: Table, row: Sequence[Any]) -> int:
@@ -252,11 +232,11 @@ def erase(
     db: Database, table: Table, thread: int, *where: ColumnElement[bool], step: int | None = None
 ) -> int:
     """Delete rows of a thread, and return how many there were."""
-    account, at = db.account, _AT[table]
+    account, at = db.account, _AT[table.name]
     found = hashes(db, table, *where)
     for hashed in found:
         account.remove(at, thread, hashed, step)
-    db.execute(*compiled(delete(table).where(*where)))
+    db.execute(*compiled(sql.delete(table).where(*where)))
     return len(found)
 
 
@@ -265,7 +245,7 @@ def changing(
     db: Database, table: Table, thread: int, *where: ColumnElement[bool]
 ) -> Iterator[None]:
     """Account for rows of a thread that the block changes or makes."""
-    with _changing(db, table, thread, lambda: hashes(db, table, *where)):
+    with _changing(db, _AT[table.name], thread, lambda: hashes(db, table, *where)):
         yield
 
 
@@ -275,17 +255,15 @@ def changing_run(db: Database, thread: int, run: bytes) -> Iterator[None]:
 
     def found() -> list[int]:
         rows = db.execute(STREAM_ROW, (thread, run)).fetchall()
-        return [hash_of(streams, row) for row in rows]
+        return [row_hash(row[:-1], row[-1]) for row in rows]
 
-    with _changing(db, streams, thread, found):
+    with _changing(db, STREAMS, thread, found):
         yield
 
 
 @contextmanager
-def _changing(
-    db: Database, table: Table, thread: int, found: Callable[[], list[int]]
-) -> Iterator[None]:
-    account, at = db.account, _AT[table]
+def _changing(db: Database, at: int, thread: int, found: Callable[[], list[int]]) -> Iterator[None]:
+    account = db.account
     for hashed in found():
         account.remove(at, thread, hashed)
     yield
@@ -296,20 +274,21 @@ def _changing(
 def drop_steps(db: Database, thread: int, steps: Iterable[int]) -> None:
     """Delete the digests of deleted steps; their remaining counts move to the thread."""
     db.account.write(db)
+    own = schema.digests.c
     for step in steps:
         rid = thread << LANE_BITS | step
-        query = select(*(digests.c[table.name] for table in TABLES)).where(digests.c.rid == rid)
+        query = sql.select(*(own[name] for name in HASHED)).where(own.rid == rid)
         for sums in db.execute(*compiled(query)).fetchall():
             # a damaged sum stays wrong, for `verify` to report
             db.account.move(thread, [one if type(one) is int else 0 for one in sums])
-            db.execute(*compiled(delete(digests).where(digests.c.rid == rid)))
+            db.execute(*compiled(sql.delete(schema.digests).where(own.rid == rid)))
 
 
 def sums_of(db: Database, thread: int) -> dict[int, list[int]]:
     """Return the sums of a thread's steps, by table."""
-    low = thread << LANE_BITS
-    query = select(digests.c.rid, *(digests.c[table.name] for table in TABLES))
-    query = query.where(digests.c.rid.between(low, low | PLACES))
+    low, own = thread << LANE_BITS, schema.digests.c
+    query = sql.select(own.rid, *(own[name] for name in HASHED))
+    query = query.where(own.rid.between(low, low | PLACES))
     return {row[0] & PLACES: list(row[1:]) for row in db.execute(*compiled(query)).fetchall()}
 
 
@@ -527,6 +506,12 @@ def _rows(db: Database, table: str, columns: Sequence[str]) -> Iterable[Any]:
 #
 # A SQLite file has its version in `user_version`, a PostgreSQL schema in its table `wick_meta`.
 
+
+SCHEMA_VERSION: Final = 8
+
+OLDEST_BESIDE: Final = 8
+"""The oldest schema with programs that may work in PostgreSQL with this one. A schema that only
+adds keeps it; what a schema no longer uses, the next one drops, and then raises it."""
 
 Migration = Callable[[Database], None]
 

@@ -13,14 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol, Self
 
-from sqlalchemy import select
-
 from wick_graph.errors import StorageError, missing_extra
 from wick_graph.machine import user_id
-from wick_graph.store import row_format, statements
+from wick_graph.store import row_format
 from wick_graph.store.dialect import Database, Dialect, Now
+from wick_graph.store.later import schema, sql, statements
 from wick_graph.store.row_format import PLAIN, Seals
-from wick_graph.store.schema import facts, inbox, memories, outbox, threads
 from wick_graph.store.texts import compiled
 
 # --- The keys of an encrypted store: their sources and ids.
@@ -339,8 +337,8 @@ def _mark(db: Database, dialect: Dialect, now: Now, keys: Keys) -> bytes | None:
 
 
 def _is_used(db: Database) -> bool:
-    tables = (threads, inbox, outbox, facts, memories)
-    rows = (select(next(iter(table.c))).limit(1) for table in tables)
+    tables = (schema.threads, schema.inbox, schema.outbox, schema.facts, schema.memories)
+    rows = (sql.select(next(iter(table.c))).limit(1) for table in tables)
     return any(db.execute(*compiled(row)).fetchone() is not None for row in rows)
 
 

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory
-from sqlalchemy import bindparam, select
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
-from wick_graph.store import statements
 from wick_graph.store.checkpoint_read import Reader, delta_history, find_anywhere
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import Recorder, StoreConnection, is_alive
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import BLOBS, MOMENTS, RUN_ROW, RUNS, hash_of, row_hash
+from wick_graph.store.digests import BLOBS, LANE_BITS, MOMENTS, PLACES, RUN_ROW, RUNS, row_hash
+from wick_graph.store.later import schema, sql, statements
 from wick_graph.store.row_format import Seals, bytes_text, pack_id, text_bytes, unpack_id
-from wick_graph.store.schema import LANE_BITS, PLACES, runs, threads
 from wick_graph.store.texts import Prepared
 from wick_graph.store.thread_cache import ThreadCache
 
@@ -397,7 +395,7 @@ def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
         db.execute(statements.PUT_JOURNAL_RUN, (*keys, sealed))
         columns = [*keys[1:]]
         if before is not None:  # the run's id and start stay as they were
-            db.account.remove(RUNS, thread, hash_of(runs, before))
+            db.account.remove(RUNS, thread, row_hash(before[:-1], before[-1]))
             columns[1], columns[4] = before[1], before[4]
         db.account.add(RUNS, thread, row_hash(columns, sealed))
 
@@ -405,30 +403,39 @@ def _add(db: Database, seals: Seals, thread: int, batch: Batch) -> None:
 # --- Recorded runs, across threads.
 
 
-_b = bindparam
+def _runs() -> Any:
+    own, thread = schema.runs.c, schema.threads.c
+    query = sql.select(thread.thread, own.run, own.status, own.started, own.ended)
+    query = query.join(schema.threads, thread.id == own.thread)
+    return query.where(thread.tenant == sql.bindparam("tenant"))
 
-_RUNS: Final = (
-    select(threads.c.thread, runs.c.run, runs.c.status)
-    .add_columns(runs.c.started, runs.c.ended)
-    .join(threads, threads.c.id == runs.c.thread)
-    .where(threads.c.tenant == _b("tenant"))
-)
 
-_BY_ID: Final = Prepared(
-    lambda: _RUNS.where(runs.c.run == _b("r")).order_by(runs.c.started.desc()), "tenant", "r"
-)
+def _by_id() -> Any:
+    own = schema.runs.c
+    return _runs().where(own.run == sql.bindparam("r")).order_by(own.started.desc())
 
-_LATEST: Final = Prepared(
-    lambda: _RUNS.order_by(runs.c.started.desc(), runs.c.rid.desc()).limit(_b("n")).offset(_b("o")),
-    *("tenant", "n", "o"),
-)
 
-_BELOW: Final = Prepared(
-    lambda: _RUNS.where(
-        threads.c.parent == _b("p"), runs.c.started >= _b("low"), runs.c.started <= _b("high")
-    ).order_by(runs.c.started),
-    *("tenant", "p", "low", "high"),
-)
+def _latest() -> Any:
+    own = schema.runs.c
+    query = _runs().order_by(own.started.desc(), own.rid.desc())
+    return query.limit(sql.bindparam("n")).offset(sql.bindparam("o"))
+
+
+def _below() -> Any:
+    started = schema.runs.c.started
+    query = _runs().where(
+        schema.threads.c.parent == sql.bindparam("p"),
+        started >= sql.bindparam("low"),
+        started <= sql.bindparam("high"),
+    )
+    return query.order_by(started)
+
+
+_BY_ID: Final = Prepared(_by_id, "tenant", "r")
+
+_LATEST: Final = Prepared(_latest, "tenant", "n", "o")
+
+_BELOW: Final = Prepared(_below, "tenant", "p", "low", "high")
 
 
 @dataclass(frozen=True, slots=True)

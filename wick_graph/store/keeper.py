@@ -7,16 +7,13 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final
-
-from sqlalchemy import literal, literal_column, select, tuple_, update
+from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
 from wick_graph.store.dialect import Database
-from wick_graph.store.schema import leases
-from wick_graph.store.statements import checked
+from wick_graph.store.later import schema, sql, statements
 from wick_graph.store.texts import compiled
 
 if TYPE_CHECKING:
@@ -153,13 +150,9 @@ def renew_all(core: StoreConnection, held: Sequence[Lease], until: float) -> lis
 
     A lease with a row in use stays as it is until the next time.
     """
-    mine = tuple_(leases.c.thread, leases.c.epoch).in_([(one.thread, one.epoch) for one in held])
-    free = select(leases.c.thread).where(mine, leases.c.until > literal_column("0"))
-    renewing = update(leases).values(**checked(leases, {"until": literal(until)}))
-    renewing = renewing.where(leases.c.thread.in_(free.with_for_update(skip_locked=True)))
     with core.writing(alone=True) as db:
-        done = renewing.returning(leases.c.thread, leases.c.epoch)
-        renewed = {tuple(row) for row in db.execute(*compiled(done)).fetchall()}
+        done = _renewing([(one.thread, one.epoch) for one in held], until)
+        renewed = {tuple(row) for row in db.execute(*done).fetchall()}
         left = [one for one in held if (one.thread, one.epoch) not in renewed]
         taken = taken_of(db, left)
     for lease in held:
@@ -168,11 +161,23 @@ def renew_all(core: StoreConnection, held: Sequence[Lease], until: float) -> lis
     return taken
 
 
+def _renewing(held: Sequence[tuple[int, int]], until: float) -> tuple[Any, Sequence[Any]]:
+    """Return the statement and its values; that of a single lease is prepared, as most are."""
+    if len(held) == 1:
+        return statements.RENEW, (until, *held[0])
+    key = sql.tuple_(schema.leases.c.thread, schema.leases.c.epoch)
+    return compiled(statements.renewing(key.in_(held), sql.literal(until)))
+
+
 def taken_of(db: Database, held: Sequence[Lease]) -> list[Lease]:
     """Return the leases that others have taken."""
+    if len(held) == 1:  # as in most processes: the statement is prepared
+        row = db.execute(statements.EPOCH, (held[0].thread,)).fetchone()
+        return [] if row is not None and row[0] == held[0].epoch else [*held]
     if not held:
         return []
-    query = select(leases.c.thread, leases.c.epoch)
-    query = query.where(leases.c.thread.in_([lease.thread for lease in held]))
+    own = schema.leases.c
+    query = sql.select(own.thread, own.epoch)
+    query = query.where(own.thread.in_([lease.thread for lease in held]))
     epochs = dict(db.execute(*compiled(query)).fetchall())
     return [lease for lease in held if epochs.get(lease.thread) != lease.epoch]

@@ -12,12 +12,9 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import func, select
-
 from wick_graph import langgraph_config
 from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError, ThreadBusyError
-from wick_graph.store import statements
 from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
 from wick_graph.store.connection import (
     Owed,
@@ -36,8 +33,8 @@ from wick_graph.store.keeper import (
     renew_all,
     taken_of,
 )
+from wick_graph.store.later import schema, sql, statements
 from wick_graph.store.row_format import pack_id, text_bytes
-from wick_graph.store.schema import calls, leases, threads, writes
 from wick_graph.store.texts import compiled
 from wick_graph.store.warm import Kept
 
@@ -147,17 +144,17 @@ def mark_of(db: Database, thread: int) -> bytes:
     found = []
     for one in seen:
         head = db.execute(statements.HEAD_OF_ALL, (one, 1, 0)).fetchone()[0]
-        written = select(func.count()).select_from(writes).where(writes.c.thread == one)
-        done = select(func.count()).select_from(calls)
-        done = done.where(calls.c.thread == one, calls.c.state == "done")
+        writes, calls, count = schema.writes, schema.calls, sql.select(sql.func.count())
+        written = count.select_from(writes).where(writes.c.thread == one)
+        done = count.select_from(calls).where(calls.c.thread == one, calls.c.state == "done")
         counts = [db.execute(*compiled(query)).fetchone()[0] for query in (written, done)]
         found.append((one, None if head is None else bytes(head), *counts))
     return blake2b(repr(found).encode(), digest_size=_MARK_BYTES).digest()
 
 
 def _children(db: Database, numbers: list[int]) -> list[int]:
-    above = threads.alias()
-    query = select(threads.c.id).join(
+    threads, above = schema.threads, schema.threads.alias()
+    query = sql.select(threads.c.id).join(
         above, (above.c.tenant == threads.c.tenant) & (above.c.thread == threads.c.parent)
     )
     query = query.where(above.c.id.in_(numbers)).order_by(threads.c.id)
@@ -456,7 +453,8 @@ class Leases:
 
     def _began(self, db: Database, thread: int, run_id: str) -> bool:
         """Return whether a run is the last that began in a thread."""
-        query = select(threads.c.run).where(threads.c.id == thread)
+        own = schema.threads.c
+        query = sql.select(own.run).where(own.id == thread)
         row = db.execute(*compiled(query)).fetchone()
         return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
 
@@ -599,10 +597,11 @@ class Leases:
         owed = {thread: one for thread, one in self._core.owed.items() if one.since <= before}
         if not owed:
             return
-        query = select(leases.c.thread, leases.c.epoch)
-        query = query.where(leases.c.thread.in_(list(owed)), leases.c.until > 0)
         with suppress(StorageError):
             with self._core.reading() as db:
+                own = schema.leases.c
+                query = sql.select(own.thread, own.epoch)
+                query = query.where(own.thread.in_(list(owed)), own.until > 0)
                 epochs = dict(db.execute(*compiled(query)).fetchall())
             for thread, one in owed.items():
                 if epochs.get(thread) == one.epoch:

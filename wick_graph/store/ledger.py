@@ -15,14 +15,13 @@ from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from wick_graph.errors import StorageError
-from wick_graph.store import statements
 from wick_graph.store.codec import HASH_BYTES, Codec, fold, unfold
 from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import CALL_ROW, CALLS, changing, hash_of, row_hash
+from wick_graph.store.digests import CALL_ROW, CALLS, changing, row_hash
+from wick_graph.store.later import schema, statements
 from wick_graph.store.leases import Lease, check
 from wick_graph.store.row_format import Context, Seals, bytes_text, text_bytes, too_large
-from wick_graph.store.schema import calls
 from wick_graph.types import Replay
 
 
@@ -240,6 +239,7 @@ class Ledger:
     def _state(self, db: Database, key: str, state: str, tries: int) -> None:
         lease, packed = self._lease, text_bytes(key)
         self._written.pop(key, None)
+        calls = schema.calls
         mine = (calls.c.thread == lease.thread, calls.c.key == packed)
         with changing(db, calls, lease.thread, *mine):
             db.execute(statements.CALL_STATE, (state, lease.epoch, tries, lease.thread, packed))
@@ -262,7 +262,7 @@ class Ledger:
         before = self._written.pop(key, None)
         if before is None and not new:
             found = db.execute(CALL_ROW, (lease.thread, row[0])).fetchone()
-            before = None if found is None else hash_of(calls, found)
+            before = None if found is None else row_hash(found[:-1], found[-1])
         if before is not None:
             db.account.remove(CALLS, lease.thread, before)
         db.execute(statements.PUT_CALL, (lease.thread, *row, body))

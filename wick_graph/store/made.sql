@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 989a61e922bc9d358a61f77e99fa65cc
+-- process takes it from here once it or a module that makes it has changed: 374a6956cda7bcda646444eabaa4f899
 
 --: sqlite schema
 CREATE TABLE blobs (
@@ -502,6 +502,14 @@ SELECT runs.number, runs.run, runs.branch, runs.status, runs.started, runs.ended
 FROM runs 
 WHERE runs.thread = %s ORDER BY runs.number
 
+--: sqlite statements.LAST_ACCESS
+SELECT max(threads.last_access) AS max_1 
+FROM threads
+
+--: postgresql statements.LAST_ACCESS
+SELECT max(threads.last_access) AS max_1 
+FROM threads
+
 --: sqlite statements.LAST_EVENT
 SELECT max(events.rid) AS max_1 
 FROM events 
@@ -598,6 +606,26 @@ SELECT leases.owner, leases.epoch, leases.until, leases.tries, leases.head
 FROM leases 
 WHERE leases.thread = %s
 
+--: sqlite statements.LIST
+SELECT threads.thread, threads.agent, threads.status, threads.title, threads.parent, threads.created, threads.last_access, threads.expires_at, threads.pinned, threads.stopped_because, threads.last_error, (SELECT count(*) AS count_1 
+FROM checkpoints 
+WHERE checkpoints.thread = threads.id) - (SELECT count(*) AS count_1 
+FROM checkpoints 
+WHERE checkpoints.thread = threads.id AND checkpoints.hidden = 1) AS anon_1 
+FROM threads 
+WHERE threads.tenant = ? AND threads.last_access < ? ORDER BY threads.last_access DESC, threads.id DESC
+ LIMIT ? OFFSET 0
+
+--: postgresql statements.LIST
+SELECT threads.thread, threads.agent, threads.status, threads.title, threads.parent, threads.created, threads.last_access, threads.expires_at, threads.pinned, threads.stopped_because, threads.last_error, (SELECT count(*) AS count_1 
+FROM checkpoints 
+WHERE checkpoints.thread = threads.id) - (SELECT count(*) AS count_1 
+FROM checkpoints 
+WHERE checkpoints.thread = threads.id AND checkpoints.hidden = 1) AS anon_1 
+FROM threads 
+WHERE threads.tenant = %s AND threads.last_access < %s ORDER BY threads.last_access DESC, threads.id DESC 
+ LIMIT %s OFFSET 0
+
 --: sqlite statements.LOCK_NUMBER
 SELECT threads.id 
 FROM threads 
@@ -617,6 +645,16 @@ WHERE names.thread = ?
 SELECT names.id, names.scope, names.text 
 FROM names 
 WHERE names.thread = %s
+
+--: sqlite statements.NAMESPACE
+SELECT checkpoints.ns 
+FROM checkpoints 
+WHERE checkpoints.thread = ? AND checkpoints.id = ?
+
+--: postgresql statements.NAMESPACE
+SELECT checkpoints.ns 
+FROM checkpoints 
+WHERE checkpoints.thread = %s AND checkpoints.id = %s
 
 --: sqlite statements.NEW_BLOB
 INSERT INTO blobs (thread, hash, size, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
@@ -764,6 +802,16 @@ INSERT INTO writes (thread, ns, checkpoint, task, path, body) VALUES (?, ?, ?, ?
 --: postgresql statements.PUT_WRITES
 INSERT INTO writes (thread, ns, checkpoint, task, path, body) VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (thread, ns, checkpoint, task) DO UPDATE SET path = excluded.path, body = excluded.body
 
+--: sqlite statements.RENEW
+UPDATE leases SET until=?1, checksum=wick_checksum(leases.thread, leases.owner, leases.epoch, CAST(?1 AS FLOAT), leases.tries, leases.head) WHERE leases.thread IN (SELECT leases.thread 
+FROM leases 
+WHERE leases.thread = ?2 AND leases.epoch = ?3 AND leases.until > 0) RETURNING thread, epoch
+
+--: postgresql statements.RENEW
+UPDATE leases SET until=%s, checksum=NULL WHERE leases.thread IN (SELECT leases.thread 
+FROM leases 
+WHERE leases.thread = %s AND leases.epoch = %s AND leases.until > 0 FOR UPDATE SKIP LOCKED) RETURNING leases.thread, leases.epoch
+
 --: sqlite statements.REPLACE
 INSERT INTO checkpoints (thread, ns, id, parent, source, step, run, hidden, meta, body, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, ns, id) DO UPDATE SET parent = excluded.parent, source = excluded.source, step = excluded.step, run = excluded.run, hidden = excluded.hidden, meta = excluded.meta, body = excluded.body
 
@@ -885,6 +933,12 @@ WHERE tokens.token = ?
 SELECT tokens.token, tokens.tenant, tokens.name, tokens.scopes, tokens.created, tokens.expires, tokens.revoked, tokens.hash 
 FROM tokens 
 WHERE tokens.token = %s
+
+--: sqlite statements.TOUCH
+UPDATE threads SET last_access=?1, expires_at=(?2 + threads.ttl), checksum=wick_checksum(threads.tenant, threads.thread, threads.agent, threads.status, threads.title, threads.parent, threads.pinned, CAST(threads.created AS FLOAT), CAST(?1 AS FLOAT), CAST(threads.ttl AS FLOAT), CAST(?2 + threads.ttl AS FLOAT), threads.generation, threads.run, threads.stopped_because, threads.last_error) WHERE threads.tenant = ?3 AND threads.thread = ?4
+
+--: postgresql statements.TOUCH
+UPDATE threads SET last_access=%s, expires_at=(%s + threads.ttl), checksum=NULL WHERE threads.tenant = %s AND threads.thread = %s
 
 --: sqlite statements.WRITES
 SELECT writes.task, writes.path, writes.body 

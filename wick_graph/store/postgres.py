@@ -31,8 +31,14 @@ from wick_graph.store.dialect import (
     Synchronous,
     ThreadRow,
 )
-from wick_graph.store.digests import MIGRATIONS, QUEUE_INDEXES, Migration
-from wick_graph.store.schema import OLDEST_BESIDE, SCHEMA_VERSION, metadata
+from wick_graph.store.digests import (
+    MIGRATIONS,
+    OLDEST_BESIDE,
+    QUEUE_INDEXES,
+    SCHEMA_VERSION,
+    Migration,
+)
+from wick_graph.store.schema import metadata
 from wick_graph.store.sessions import DIALECT, Postgres
 from wick_graph.store.sqlite import APPLICATION_ID
 from wick_graph.store.statements import POSTGRES_NOW

@@ -31,7 +31,6 @@ from langgraph.checkpoint.base import (
 from wick_graph.constants import POOL_SIZE, WARM_BYTES
 from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import Address, address_of
-from wick_graph.store import cleanup, copying
 from wick_graph.store.allowlist import AllowList, graph_above
 from wick_graph.store.checkpoint_list import Listing
 from wick_graph.store.checkpoint_read import Reader, Row, delta_history, find
@@ -39,13 +38,14 @@ from wick_graph.store.checkpoint_write import CheckpointWriter
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection, Ttl
 from wick_graph.store.dialect import POSTGRES, Dialect, Synchronous
+from wick_graph.store.digests import SCHEMA_VERSION
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
+from wick_graph.store.later import cleanup, copying
 from wick_graph.store.leases import Lease, Leases, follows_its_writes, is_fresh, keeper_of
 from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.notices import Notices
 from wick_graph.store.row_format import pack_id
-from wick_graph.store.schema import SCHEMA_VERSION
 from wick_graph.store.sqlite import Sqlite, path_of
 from wick_graph.store.threads import Sweeper, Threads, sweep
 

@@ -28,18 +28,6 @@ from sqlalchemy import (
     literal_column,
 )
 
-SCHEMA_VERSION: Final = 8
-
-OLDEST_BESIDE: Final = 8
-"""The oldest schema with programs that may work in PostgreSQL with this one. A schema that only
-adds keeps it; what a schema no longer uses, the next one drops, and then raises it."""
-
-LANE_BITS: Final = 32
-"""An item's key is `lane << LANE_BITS | place`."""
-
-PLACES: Final = (1 << LANE_BITS) - 1
-"""The highest place in a lane."""
-
 metadata: Final = MetaData()
 
 _Key = BigInteger().with_variant(Integer, "sqlite")
@@ -271,15 +259,16 @@ tokens: Final = Table(
 )
 """The access tokens of a server; only hashes of them are stored."""
 
-_ACCOUNTED: Final = (
+ACCOUNTED: Final = (
     *(names, checkpoints, writes, items, blobs, calls, runs, moments, streams, events),
 )
+"""The tables that digests cover, in the order of `digests.HASHED`."""
 
 digests: Final = Table(
     "digests",
     metadata,
     Column("rid", _Key, primary_key=True, autoincrement=False),
-    *(Column(table.name, BigInteger, nullable=False) for table in _ACCOUNTED),
+    *(Column(table.name, BigInteger, nullable=False) for table in ACCOUNTED),
 )
 """Sums over the rows of a thread, by table: a missing or foreign row changes a sum. A row's key is
 its thread times 2**32 plus the number of a step, or 0 (`store.digests`)."""

@@ -18,12 +18,12 @@ from wick_graph.errors import ConfigError, StorageError, ThreadBusyError, Thread
 from wick_graph.store import cleanup, queued, statements
 from wick_graph.store.cleanup import Event
 from wick_graph.store.connection import StoreConnection, is_at_work, owner
-from wick_graph.store.digests import changing_run
+from wick_graph.store.digests import LANE_BITS, PLACES, changing_run
 from wick_graph.store.keeper import lease_seconds
 from wick_graph.store.leases import check_free, is_held
 from wick_graph.store.notices import topic
 from wick_graph.store.row_format import Context, bytes_text, pack_id, text_bytes, unpack_id
-from wick_graph.store.schema import LANE_BITS, PLACES, leases, streams, threads, tokens
+from wick_graph.store.schema import leases, streams, threads, tokens
 from wick_graph.store.statements import Now, checked
 from wick_graph.store.texts import Prepared, compiled
 

@@ -10,12 +10,12 @@ from langchain_core.messages import RemoveMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Overwrite
 
-from wick_graph.store import codec, statements
+from wick_graph.store import codec
 from wick_graph.store.codec import Codec
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import BLOBS, ITEMS, row_hash
+from wick_graph.store.digests import BLOBS, ITEMS, LANE_BITS, PLACES, row_hash
+from wick_graph.store.later import statements
 from wick_graph.store.row_format import DELTA, DICT, Form, text_bytes
-from wick_graph.store.schema import LANE_BITS, PLACES
 from wick_graph.store.thread_cache import (
     ChannelItems,
     Known,

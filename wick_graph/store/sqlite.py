@@ -21,17 +21,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sqlalchemy import make_url
-from sqlalchemy.dialects import sqlite as dialect
-from sqlalchemy.exc import ArgumentError
-from sqlalchemy.schema import CreateIndex, CreateTable
-
 from wick_graph import machine
 from wick_graph.errors import StorageError
 from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Synchronous
-from wick_graph.store.digests import Account, migrate
-from wick_graph.store.schema import SCHEMA_VERSION, metadata
-from wick_graph.store.statements import checksum_of
+from wick_graph.store.digests import SCHEMA_VERSION, Account, checksum_of, migrate
+from wick_graph.store.later import dialect, schema, sql
 from wick_graph.store.texts import Prepared, made_text
 
 # --- Check the 100 bytes of a file's header before SQLite opens it.
@@ -249,10 +243,10 @@ def creation() -> tuple[str, ...]:
 
 def compiled_creation() -> tuple[str, ...]:
     """Make those statements."""
-    made: list[CreateTable | CreateIndex] = []
-    for table in metadata.sorted_tables:
+    made: list[Any] = []
+    for table in schema.metadata.sorted_tables:
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
-        made += [CreateTable(table), *map(CreateIndex, indexes)]
+        made += [sql.schema.CreateTable(table), *map(sql.schema.CreateIndex, indexes)]
     return tuple(str(one.compile(dialect=dialect.dialect())).strip() for one in made)
 
 
@@ -553,15 +547,36 @@ class Sqlite(Dialect):
         return self.path is not None and self.path.exists()
 
 
+_PLAIN: Final = re.compile(r"sqlite://(?:/([^?#%@]+))?")
+"""URLs that SQLAlchemy need not take apart."""
+
+
 def path_of(url: str) -> Path | None:
     """Return the file of a database URL; None for a database in memory.
 
     Raises:
         StorageError: It is not a SQLite URL, or has options.
     """
+    plain = _PLAIN.fullmatch(url)
+    name = plain[1] if plain is not None else _parsed(url)
+    if name and name.startswith("file:"):
+        raise StorageError(_OPTIONS)
+    if not name or name == ":memory:":
+        return None
     try:
-        parts = make_url(url)
-    except ArgumentError:
+        return Path(name).resolve()  # only once: later changes of a link have no effect
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StorageError(f"the path {name!r} cannot be resolved ({error}); name a file") from None
+
+
+_OPTIONS: Final = "a SQLite URL takes no host and no options; write sqlite:///path.db"
+
+
+def _parsed(url: str) -> str | None:
+    """Return what a URL names, which may be quoted."""
+    try:
+        parts = sql.make_url(url)
+    except sql.exc.ArgumentError:
         raise StorageError(
             "the store's URL cannot be read; write sqlite:///path/to/file.db"
         ) from None
@@ -570,15 +585,9 @@ def path_of(url: str) -> Path | None:
             f"a {parts.drivername} store is not supported; write sqlite:///path/to/file.db or "
             "postgresql://user@host/name"
         )
-    name = parts.database
-    if parts.query or parts.host or (name and name.startswith("file:")):
-        raise StorageError("a SQLite URL takes no host and no options; write sqlite:///path.db")
-    if not name or name == ":memory:":
-        return None
-    try:
-        return Path(name).resolve()  # only once: later changes of a link have no effect
-    except (OSError, RuntimeError, ValueError) as error:
-        raise StorageError(f"the path {name!r} cannot be resolved ({error}); name a file") from None
+    if parts.query or parts.host:
+        raise StorageError(_OPTIONS)
+    return parts.database
 
 
 def connect(path: Path | None, synchronous: Synchronous, wait: float = BUSY_SECONDS) -> Connection:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Any, Final
 
-import ormsgpack
 from sqlalchemy import (
     BigInteger,
     Float,
     Select,
     Table,
+    Update,
+    and_,
     bindparam,
     cast,
     exists,
@@ -88,12 +88,6 @@ def _postgres_checksum(element: Checksum, compiler: SQLCompiler, **_: Any) -> st
     return "NULL"
 
 
-def checksum_of(*values: Any) -> int:
-    """Compute what SQLite's function `wick_checksum` returns."""
-    digest = blake2b(ormsgpack.packb(values), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
-
-
 def checked(table: Table, values: Mapping[str, Any], *, new: bool = False) -> dict[str, Any]:
     """Add a row's checksum to the values that are written to it; `new` if there is no row yet."""
     own = [values.get(column.name, null() if new else column) for column in checked_columns(table)]
@@ -112,8 +106,6 @@ def checked_columns(table: Table) -> list[Any]:
 # --- When the store was used last, by both clocks.
 
 
-CLOCK_ROW: Final = 1
-
 _times: Final[dict[str, Any]] = {
     name: bindparam(name) for name in ("boot", "wall", "steady", "since")
 }
@@ -130,6 +122,11 @@ NOTE_USE: Final = Prepared(
     ),
     *("r", *_times),
 )
+
+SINCE: Final = func.coalesce(select(clock.c.since).scalar_subquery(), 0.0)
+"""The time from which idleness counts."""
+
+LAST_ACCESS: Final = Prepared(lambda: select(func.max(threads.c.last_access)))
 
 # --- Prepared SQL of the path that every step takes.
 
@@ -170,16 +167,19 @@ NEW_THREAD_OR_NONE: Final = Prepared(
     lambda: _new_thread.on_conflict_do_nothing().returning(threads.c.id), *_in_order
 )
 
-SEEN: Final = Prepared(
-    lambda: (
-        update(threads)
-        .values(**checked(threads, {"last_access": _b("now"), "expires_at": _b("until")}))
-        .where(threads.c.id == _b("t"))
-    ),
-    "now",
-    "until",
-    "t",
-)
+
+def _changed(values: dict[str, Any]) -> Update:
+    return update(threads).values(**checked(threads, values))
+
+
+def _changed_by_name(values: dict[str, Any]) -> Update:
+    mine = (threads.c.tenant == _b("tenant"), threads.c.thread == _b("key"))
+    return _changed(values).where(*mine)
+
+
+_seen: Final[dict[str, Any]] = {"last_access": _b("now"), "expires_at": _b("until")}
+
+SEEN: Final = Prepared(lambda: _changed(_seen).where(threads.c.id == _b("t")), "now", "until", "t")
 
 _of_thread = select(func.count()).where(checkpoints.c.thread == threads.c.id)
 
@@ -209,6 +209,22 @@ INFO: Final = Prepared(
     "key",
 )
 
+_touched: Final[dict[str, Any]] = {"last_access": _b("now"), "expires_at": _b("at") + threads.c.ttl}
+
+TOUCH: Final = Prepared(lambda: _changed_by_name(_touched), *("now", "at", "tenant", "key"))
+
+
+def listed(*filters: str) -> Select[Any]:
+    """Return the query of a list of threads, the most recently used first."""
+    own = threads.c
+    same = [own[name] == _b(name) for name in ("tenant", *filters)]
+    query = select(*THREAD_COLUMNS).where(*same, own.last_access < _b("until"))
+    query = query.order_by(own.last_access.desc(), own.id.desc())
+    return query.limit(_b("most")).offset(literal_column("0"))
+
+
+LIST: Final = Prepared(listed, "tenant", "until", "most")
+
 _opened = {
     "agent": _b("name"),
     "status": _b("state"),
@@ -222,39 +238,26 @@ _opened = {
 }
 
 OPEN: Final = Prepared(
-    lambda: (
-        update(threads)
-        .values(**checked(threads, _opened))
-        .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key"))
-    ),
+    lambda: _changed_by_name(_opened),
     *("name", "state", "named", "now", "life", "until", "r", "tenant", "key"),
 )
 
 _closed: Final[dict[str, Any]] = {
     "status": _b("state"),
-    "last_access": _b("now"),
-    "expires_at": _b("at") + threads.c.ttl,
+    **_touched,
     "stopped_because": _b("because"),
     "last_error": _b("error"),
 }
 
 CLOSE: Final = Prepared(
-    lambda: (
-        update(threads)
-        .values(**checked(threads, _closed))
-        .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key"))
-    ),
+    lambda: _changed_by_name(_closed),
     *("state", "now", "at", "because", "error", "tenant", "key"),
 )
 
+_next_generation: Final = {"generation": threads.c.generation + _b("one")}
+
 GENERATION: Final = Prepared(
-    lambda: (
-        update(threads)
-        .values(**checked(threads, {"generation": threads.c.generation + _b("one")}))
-        .where(threads.c.id == _b("t"))
-    ),
-    "one",
-    "t",
+    lambda: _changed(_next_generation).where(threads.c.id == _b("t")), "one", "t"
 )
 
 NAMES: Final = Prepared(
@@ -337,6 +340,10 @@ REPLACE: Final = Prepared(
 LAST_SEQ: Final = Prepared(
     lambda: select(func.max(checkpoints.c.seq)).where(checkpoints.c.thread == _b("t")), "t"
 )
+
+_anywhere = (checkpoints.c.thread == _b("t"), checkpoints.c.id == _b("i"))
+
+NAMESPACE: Final = Prepared(lambda: select(checkpoints.c.ns).where(*_anywhere), "t", "i")
 
 SEQ: Final = Prepared(
     lambda: select(checkpoints.c.seq).where(*_here, checkpoints.c.id == _b("i")), "t", "n", "i"
@@ -550,19 +557,29 @@ PUT_LEASE: Final = Prepared(
 
 _held = (leases.c.thread == _b("t"), leases.c.epoch == _b("e"))
 
+
+def _changed_lease(values: dict[str, Any]) -> Update:
+    return update(leases).values(**checked(leases, values))
+
+
+def renewing(mine: Any, until: Any) -> Any:
+    """Return the statement that renews leases; rows that are in use wait for the next time."""
+    free = select(leases.c.thread).where(mine, leases.c.until > literal_column("0"))
+    renewed = _changed_lease({"until": until}).where(
+        leases.c.thread.in_(free.with_for_update(skip_locked=True))
+    )
+    return renewed.returning(leases.c.thread, leases.c.epoch)
+
+
+RENEW: Final = Prepared(lambda: renewing(and_(*_held), _b("u")), "u", "t", "e")
+
 SPARE_LEASE: Final = Prepared(
-    lambda: (
-        update(leases)
-        .values(**checked(leases, {"tries": _b("n")}))
-        .where(*_held, leases.c.until > literal_column("0"))
-    ),
+    lambda: _changed_lease({"tries": _b("n")}).where(*_held, leases.c.until > literal_column("0")),
     *("n", "t", "e"),
 )
 
 END_LEASE: Final = Prepared(
-    lambda: (
-        update(leases).values(**checked(leases, {"until": _b("u"), "tries": _b("n")})).where(*_held)
-    ),
+    lambda: _changed_lease({"until": _b("u"), "tries": _b("n")}).where(*_held),
     *("u", "n", "t", "e"),
 )
 
@@ -653,12 +670,7 @@ BLOB_BYTES: Final = Prepared(
     lambda: select(func.sum(func.length(blobs.c.body))).where(blobs.c.thread == _b("t")), "t"
 )
 
-PARENT: Final = Prepared(
-    lambda: select(checkpoints.c.parent).where(
-        checkpoints.c.thread == _b("t"), checkpoints.c.id == _b("i")
-    ),
-    *("t", "i"),
-)
+PARENT: Final = Prepared(lambda: select(checkpoints.c.parent).where(*_anywhere), "t", "i")
 
 _latest = select(checkpoints.c.id).where(checkpoints.c.thread == _b("t"))
 

@@ -6,17 +6,24 @@ A text is in SQLite's dialect, so it costs SQLite nothing more. Another database
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from hashlib import blake2b
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sqlalchemy import BindParameter
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.sql import Executable
-from sqlalchemy.sql.compiler import ExpandedState, SQLCompiler
+if TYPE_CHECKING:
+    from sqlalchemy import BindParameter
+    from sqlalchemy.sql import Executable
+    from sqlalchemy.sql.compiler import ExpandedState, SQLCompiler
 
-_SQLITE: Final = sqlite.dialect(paramstyle="qmark")
+
+@cache
+def _sqlite() -> Any:
+    """Return SQLite's dialect; the import of SQLAlchemy waits until a text must be made."""
+    return import_module("sqlalchemy.dialects.sqlite").dialect(paramstyle="qmark")
+
 
 # --- Texts that were made before a process needs them: SQLAlchemy takes half a millisecond for one.
 
@@ -100,8 +107,8 @@ class Prepared:
 
     def compiled(self) -> str:
         """Make the text in SQLite's dialect."""
-        made = self.statement.compile(dialect=_SQLITE)  # type: ignore[attr-defined]  # Executable lacks it in the stubs
-        assert isinstance(made, SQLCompiler)
+        statement: Any = self.statement
+        made = statement.compile(dialect=_sqlite())
         named, text = list(made.positiontup or ()), str(made)
         if named == list(self.order):
             return text
@@ -109,6 +116,22 @@ class Prepared:
         head, *rest = text.split("?")  # a parameter that occurs twice is given once
         pairs = zip(named, rest, strict=True)
         return head + "".join(f"?{self.order.index(name) + 1}{part}" for name, part in pairs)
+
+
+class Statements:
+    """The statements of a module, which is imported if one of them has no text in `made.sql`."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        full = f"{self._module.rpartition('.')[2]}.{name}"
+        if made_text("sqlite", full) is None:
+            return getattr(import_module(self._module), name)
+        found = Prepared(lambda: getattr(import_module(self._module), name).statement)
+        found.name = full
+        setattr(self, name, found)
+        return found
 
 
 class StatementText(str):
@@ -192,12 +215,14 @@ def _places(
     return places
 
 
-_compiler: Final = Compiler(_SQLITE)
+@cache
+def _compiler() -> Compiler:
+    return Compiler(_sqlite())
 
 
 def compiled(statement: Executable) -> tuple[str, list[Any]]:
     """Return the text of a statement and the values of its parameters, in order."""
-    made, values = _compiler.text(statement)
+    made, values = _compiler().text(statement)
     text = StatementText(made)
     text.statement = statement
     return text, values

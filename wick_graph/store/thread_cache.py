@@ -9,11 +9,10 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple, TypeVar
 
 from wick_graph.errors import StorageError, ThreadBusyError
-from wick_graph.store import statements
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import NAMES, row_hash
+from wick_graph.store.digests import LANE_BITS, NAMES, PLACES, row_hash
+from wick_graph.store.later import statements
 from wick_graph.store.row_format import PLAIN, Form, Marks, Seals, bytes_text, text_bytes
-from wick_graph.store.schema import LANE_BITS, PLACES
 
 # --- Allowed branches of a thread: two runs must not branch it by accident.
 #

@@ -10,34 +10,28 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, Literal, Self, get_args
-
-from sqlalchemy import and_, bindparam, delete, exists, literal_column, or_, select, update
-from sqlalchemy.sql.elements import ColumnElement
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
 from wick_graph.errors import StorageError, ThreadNotFoundError
-from wick_graph.store import cleanup, copying, statements
 from wick_graph.store.checkpoint_list import CheckpointHistory
 from wick_graph.store.checkpoint_read import Row, find, wrote
 from wick_graph.store.codec import Codec
-from wick_graph.store.connection import SINCE, StoreConnection, is_alive, note_time
+from wick_graph.store.connection import StoreConnection, is_alive, note_time
 from wick_graph.store.dialect import Database
+from wick_graph.store.later import cleanup, copying, schema, sql, statements
 from wick_graph.store.leases import Lease, check
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
-from wick_graph.store.schema import checkpoints, leases, memories, streams, threads
-from wick_graph.store.statements import Now, checked
 from wick_graph.store.texts import Prepared, compiled
 from wick_graph.types import THREAD_ID_PATTERN
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql.elements import ColumnElement
 
 # --- Deleting expired threads, on request only.
 
 
-_KEPT: Final = ("running", "waiting", cleanup.GONE)
-
 _MARKED: Final = 500
 """The most threads that one transaction marks."""
-
-_DEAD: Final = select(leases.c.thread).where(leases.c.until <= Now())
 
 _log: Final = logging.getLogger(__name__)
 
@@ -74,12 +68,13 @@ def sweep(core: StoreConnection) -> list[str]:
 
 def _drop_memories(core: StoreConnection) -> int:
     """Delete some expired items of the long-term store, and return how many."""
-    own = memories.c
-    some = select(own.rid).where(own.tenant == core.tenant, own.expires <= Now())
-    some = some.where(SINCE + own.ttl <= Now()).limit(cleanup.BATCH)
+    own, now = schema.memories.c, statements.Now()
+    some = sql.select(own.rid).where(own.tenant == core.tenant, own.expires <= now)
+    some = some.where(statements.SINCE + own.ttl <= now).limit(cleanup.BATCH)
     some = some.with_for_update(skip_locked=True)  # a writer has them; to wait could deadlock
     with core.writing(alone=True) as db:
-        return db.execute(*compiled(delete(memories).where(own.rid.in_(some)))).rowcount
+        gone = sql.delete(schema.memories).where(own.rid.in_(some))
+        return db.execute(*compiled(gone)).rowcount
 
 
 def _unfinished(core: StoreConnection) -> list[int]:
@@ -92,14 +87,16 @@ def expired(core: StoreConnection) -> tuple[ColumnElement[bool], ...]:
 
     A running thread counts as dead when its lease is over.
     """
-    dead = and_(threads.c.status == "running", threads.c.id.in_(_DEAD))
+    own, lease, run, now = schema.threads.c, schema.leases.c, schema.streams.c, statements.Now()
+    over = sql.select(lease.thread).where(lease.until <= now)
+    dead = sql.and_(own.status == "running", own.id.in_(over))
     return (
-        threads.c.tenant == core.tenant,
-        threads.c.expires_at <= Now(),
-        SINCE + threads.c.ttl <= Now(),
-        threads.c.pinned == 0,
-        or_(threads.c.status.not_in(_KEPT), dead),
-        ~exists().where(streams.c.thread == threads.c.id, streams.c.status == "queued"),
+        own.tenant == core.tenant,
+        own.expires_at <= now,
+        statements.SINCE + own.ttl <= now,
+        own.pinned == 0,
+        sql.or_(own.status.not_in(("running", "waiting", cleanup.GONE)), dead),
+        ~sql.exists().where(run.thread == own.id, run.status == "queued"),
     )
 
 
@@ -110,8 +107,9 @@ def _mark_some_deleted(core: StoreConnection, alive: set[int]) -> dict[int, str]
     its run goes on: the thread is added to `alive`, and stays.
     """
     with core.writing(alone=True) as db:
-        query = select(threads.c.id, threads.c.thread, threads.c.status).where(*expired(core))
-        query = query.where(threads.c.id.not_in(alive)).limit(_MARKED)
+        own = schema.threads.c
+        query = sql.select(own.id, own.thread, own.status).where(*expired(core))
+        query = query.where(own.id.not_in(alive)).limit(_MARKED)
         rows = db.execute(*compiled(query.with_for_update(skip_locked=True))).fetchall()
         held = {row[0] for row in rows if row[2] == "running" and _is_held_here(db, row[0])}
         alive |= held
@@ -253,13 +251,12 @@ class Threads:
         """Return the ids that begin with a text, in order."""
         first = _key(start)
         after = first + b"\x7f"  # no id has this character, or a later one
-        query = select(threads.c.thread).where(
-            threads.c.tenant == self._core.tenant,
-            threads.c.thread >= first,
-            threads.c.thread < after,
+        own = schema.threads.c
+        query = sql.select(own.thread).where(
+            own.tenant == self._core.tenant, own.thread >= first, own.thread < after
         )
         with self._core.reading() as db:
-            rows = db.execute(*compiled(query.order_by(threads.c.thread).limit(limit)))
+            rows = db.execute(*compiled(query.order_by(own.thread).limit(limit)))
             return [bytes_text(bytes(row[0])) for row in rows]
 
     def delete(self, thread_id: str) -> bool:
@@ -450,7 +447,8 @@ class Threads:
 
     def due(self) -> builtins.list[str]:
         """List the threads that a sweep would delete now."""
-        query = select(threads.c.thread).where(*expired(self._core)).order_by(threads.c.id)
+        own = schema.threads.c
+        query = sql.select(own.thread).where(*expired(self._core)).order_by(own.id)
         with self._core.reading() as db:
             return [bytes_text(key) for (key,) in db.execute(*compiled(query))]
 
@@ -466,7 +464,7 @@ class Threads:
 
     def of_runs(self, run_ids: Collection[str]) -> builtins.list[str]:
         """Return the threads that hold checkpoints of these runs."""
-        return cleanup.threads_of_runs(self._core, [*map(pack_id, run_ids)], (checkpoints,))
+        return cleanup.threads_of_runs(self._core, [*map(pack_id, run_ids)], (schema.checkpoints,))
 
     async def aget(self, thread_id: str) -> ThreadInfo | None:
         """Do `get` in the store's thread."""
@@ -546,13 +544,15 @@ class Threads:
         await self._core.worker.run(self.pin, thread_id, on)
 
     def _update(self, db: Database, key: bytes, values: dict[str, Any]) -> bool:
-        mine = (threads.c.tenant == self._core.tenant, threads.c.thread == key)
-        statement = update(threads).where(*mine).values(**checked(threads, values))
+        own = schema.threads.c
+        changed = statements.checked(schema.threads, values)
+        statement = sql.update(schema.threads).values(**changed)
+        statement = statement.where(own.tenant == self._core.tenant, own.thread == key)
         return db.execute(*compiled(statement)).rowcount > 0
 
     def _touch(self, db: Database, key: bytes) -> bool:
         now = self._core.now()
-        return self._update(db, key, {"last_access": now, "expires_at": now + threads.c.ttl})
+        return db.execute(statements.TOUCH, (now, now, self._core.tenant, key)).rowcount > 0
 
     def _info(self, db: Database, key: bytes) -> ThreadInfo | None:
         row = db.execute(statements.INFO, (self._core.tenant, key)).fetchone()
@@ -579,11 +579,9 @@ class Threads:
 @cache
 def _listed(*filters: str) -> Prepared:
     """Return the statement of a list, for a tenant, values of filters, a time and a limit."""
-    own = threads.c
-    same = [own[name] == bindparam(name) for name in ("tenant", *filters)]
-    query = select(*statements.THREAD_COLUMNS).where(*same, own.last_access < bindparam("until"))
-    query = query.order_by(own.last_access.desc(), own.id.desc()).limit(bindparam("most"))
-    return Prepared(lambda: query.offset(literal_column("0")), "tenant", *filters, "until", "most")
+    if not filters:
+        return statements.LIST
+    return Prepared(lambda: statements.listed(*filters), "tenant", *filters, "until", "most")
 
 
 def _life(row: tuple[Any, ...]) -> float | None:

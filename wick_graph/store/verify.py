@@ -21,10 +21,12 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.digests import (
     CHECKPOINTS,
     COUNT_BITS,
+    LANE_BITS,
     MASK,
-    TABLES,
+    PLACES,
     WRITES,
     changing,
+    checksum_of,
     columns_of,
     hash_of,
     sums_of,
@@ -35,8 +37,7 @@ from wick_graph.store.ledger import place_of
 from wick_graph.store.row_format import Context, Seals, WritesBody, bytes_text
 from wick_graph.store.saver import SqlSaver
 from wick_graph.store.schema import (
-    LANE_BITS,
-    PLACES,
+    ACCOUNTED,
     blobs,
     calls,
     checkpoints,
@@ -57,7 +58,7 @@ from wick_graph.store.schema import (
     tokens,
     writes,
 )
-from wick_graph.store.statements import checked, checked_columns, checksum_of
+from wick_graph.store.statements import checked, checked_columns
 from wick_graph.store.texts import compiled
 
 # --- Changing the key of an encrypted store: everything is sealed again under the current key.
@@ -434,7 +435,7 @@ class ThreadRows:
         self.seals: Seals = core.sealing.of(number, tenant, key)
         found = select(names.c.id).where(names.c.thread == number)
         self.lanes = [row[0] for row in db.execute(*compiled(found)).fetchall()]
-        self.whole: dict[Table, set[Any]] = {table: set() for table in TABLES}
+        self.whole: dict[Table, set[Any]] = {table: set() for table in ACCOUNTED}
         """The keys of rows that are as they were written; for blobs, their hashes."""
         self.bases: dict[int, int] = {}
         """For items that repeat the content of another one, the key of that one."""
@@ -447,12 +448,12 @@ class ThreadRows:
         self._report = report
         steps = self._steps()
         sums = self._sums()
-        actual = {step: [0] * len(TABLES) for step in (0, *sums)}
-        for at, table in enumerate(TABLES):
+        actual = {step: [0] * len(ACCOUNTED) for step in (0, *sums)}
+        for at, table in enumerate(ACCOUNTED):
             try:
                 for key, row in self.rows(table):
                     step = steps.get((at, key), 0)
-                    own = actual.setdefault(step, [0] * len(TABLES))
+                    own = actual.setdefault(step, [0] * len(ACCOUNTED))
                     own[at] += term(hash_of(table, row))
             except self._core.dialect.errors as error:
                 self._find(table, f"cannot be read: {error}")
@@ -521,7 +522,7 @@ class ThreadRows:
         for step, sums in stored.items():
             if step not in known:
                 self._find(checkpoints, "a sum is stored for a step that does not exist", step=step)
-            for at, table in enumerate(TABLES):
+            for at, table in enumerate(ACCOUNTED):
                 if type(sums[at]) is not int or not 0 <= sums[at] <= MASK:
                     self._find(table, "its stored sum is not a sum", step=step or None)
                     sums[at] = sums[at] & MASK if type(sums[at]) is int else 0
@@ -529,7 +530,7 @@ class ThreadRows:
 
     def _compare(self, sums: dict[int, list[int]], actual: dict[int, list[int]]) -> None:
         """Compare the sums; if those of a table differ, report the step."""
-        for at, table in enumerate(TABLES):
+        for at, table in enumerate(ACCOUNTED):
             off = sum(own[at] for own in sums.values()) - sum(own[at] for own in actual.values())
             if off & MASK == 0:
                 continue
@@ -537,7 +538,7 @@ class ThreadRows:
                 step
                 for step, own in sorted(actual.items())
                 if table in (checkpoints, writes)
-                and (sums.get(step, [0] * len(TABLES))[at] - own[at] - off) & MASK == 0
+                and (sums.get(step, [0] * len(ACCOUNTED))[at] - own[at] - off) & MASK == 0
             ]
             self._find(table, _describe(off), step=differ[0] if len(differ) == 1 else None)
 

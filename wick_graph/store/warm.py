@@ -21,7 +21,7 @@ from langchain_core.messages import BaseMessage
 from wick_graph.constants import WARM_BYTES
 from wick_graph.errors import ConfigError
 from wick_graph.machine import at_fork
-from wick_graph.store.schema import LANE_BITS
+from wick_graph.store.digests import LANE_BITS
 from wick_graph.types import MessageList
 
 Sequence_ = list[Any]
