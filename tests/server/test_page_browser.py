@@ -424,6 +424,7 @@ def test_hostile_names_are_texts(served: Served, token: str, watched: Watched) -
         for n, text in enumerate(every)
     ]
     intercept(page, "**/v1/threads/t0/approvals", lambda route: route.fulfill(json=asks))
+    page.reload()  # what waits is looked for at once, and then when there is news
     of_agents = [f"agents/{quote(text)}" for text in TRICKS[:3]]
     for place in ("agents", "", "approvals", f"new/{HOSTILE[1]}", *of_agents):
         page.goto(f"{served.url}/ui/#/{place}")
