@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import ConfigError
+from wick_graph.messages.base import changed_copy
 
 Kind = Literal[
     "run", "node", "hook", "model", "route", "tool", "interrupt", "state", "agent", "event"
@@ -125,8 +126,9 @@ Directive = Replace | Skip | Abort | None
 """A listener's answer; None continues."""
 
 
-Take = Callable[[Any, str | None], Moment | None]
-"""Takes a piece of a reply, and its text if it is nothing else; returns where the run must wait."""
+Take = Callable[[Any, str | None, str], Moment | None]
+"""Takes a piece of a reply, its text if it is nothing else, and the reply's id, which such a piece
+may lack; returns where the run must wait."""
 
 
 class Listener(Protocol):
@@ -237,10 +239,10 @@ class Listeners:
         if len(takes) < len(made):
             return None
 
-        def take(chunk: Any, text: str | None) -> Moment | None:
+        def take(chunk: Any, text: str | None, reply: str) -> Moment | None:
             waits = None
             for one in takes:
-                waits = one(chunk, text) or waits
+                waits = one(chunk, text, reply) or waits
             return waits
 
         return take
@@ -307,12 +309,18 @@ def taker(listener: Listener, name: str) -> Take:
     if made is not None:
         return made
 
-    def take(chunk: Any, text: str | None) -> Moment | None:
-        moment = Moment("model", "chunk", name, {"chunk": chunk})
+    def take(chunk: Any, text: str | None, reply: str) -> Moment | None:
+        moment = moment_of(chunk, name, reply)
         listener.record(moment)
         return moment if holds(listener) else None
 
     return take
+
+
+def moment_of(chunk: Any, name: str, reply: str, place: Place | None = None) -> Moment:
+    """Return the moment of a piece, which gets the reply's id: a model may keep its own."""
+    named = chunk if chunk.id == reply else changed_copy(chunk, id=reply)
+    return Moment("model", "chunk", name, {"chunk": named}, place=place)
 
 
 async def notify(listener: Listener, moment: Moment) -> Directive:

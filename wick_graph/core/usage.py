@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
+from operator import add, attrgetter
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -34,11 +35,11 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         """Add field by field."""
-        return Usage(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
+        return Usage(*map(add, _values(self), _values(other)))
 
     def to_dict(self) -> dict[str, int]:
         """Return all fields, zeros included."""
-        return {name: getattr(self, name) for name in _NAMES}
+        return dict(zip(_NAMES, _values(self), strict=True))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Usage:
@@ -47,6 +48,8 @@ class Usage:
 
 
 _NAMES = tuple(field.name for field in fields(Usage))
+
+_values = attrgetter(*_NAMES)
 
 
 def usage_of(message: BaseMessage) -> Usage:

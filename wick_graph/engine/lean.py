@@ -32,13 +32,13 @@ from langchain_core.runnables import Runnable
 from langgraph._internal import _config
 from langgraph._internal import _constants as key
 from langgraph._internal._typing import EMPTY_SEQ
-from langgraph.channels import BinaryOperatorAggregate, LastValue
+from langgraph.channels import BaseChannel, BinaryOperatorAggregate, LastValue
 from langgraph.checkpoint.base import writes_sort_key
 from langgraph.pregel import _algo, _executor, _loop, _retry, _runner, main
 from langgraph.runtime import ExecutionInfo, Runtime
 from langgraph.types import PregelExecutableTask, Send
 
-from wick_graph.engine.channels import FastReducerChannel
+from wick_graph.engine.channels import FastReducerChannel, values_of
 from wick_graph.langgraph_config import CONFIGURABLE
 from wick_graph.store import SqlSaver
 from wick_graph.store.saver import Direct
@@ -91,37 +91,56 @@ def apply_writes(
     written = _written(done)
     if not channels.keys() >= written.keys():
         return _algo.apply_writes(checkpoint, channels, done, get_next_version, trigger_to_nodes)
-    versions, updated = checkpoint["channel_versions"], set()
+    versions = checkpoint["channel_versions"]
+    updated: set[str] = set()
     read = _note_seen(checkpoint["versions_seen"], versions, channels, done)
     version = get_next_version(max(versions.values(), default=None), None)
 
-    def note(name: str, *, changed: bool, available: bool = True) -> None:
-        if changed:
-            versions[name] = version
-            if available and channels[name].is_available():
-                updated.add(name)
+    def note(name: str) -> None:
+        versions[name] = version
+        if channels[name].is_available():
+            updated.add(name)
 
     for name in read:
-        note(name, changed=channels[name].consume(), available=False)
+        if channels[name].consume():
+            versions[name] = version
     for name, values in written.items():
-        note(name, changed=channels[name].update(values))
-    active = _active(channels) if any(task.triggers for task in done) else ()
-    for name in active:
-        if name not in updated and channels[name].is_available():
-            note(name, changed=channels[name].update(EMPTY_SEQ))
-    for name in active if updated.isdisjoint(trigger_to_nodes) else ():
-        note(name, changed=channels[name].finish())
+        if channels[name].update(values):
+            note(name)
+    if any(task.triggers for task in done):
+        _pass_step(channels, trigger_to_nodes, updated, note)
     return updated
 
 
-def _active(channels: Mapping[str, Any]) -> Sequence[str]:
-    """Return the channels that a step may change without a write."""
+def _pass_step(
+    channels: Mapping[str, Any],
+    trigger_to_nodes: Mapping[str, Sequence[str]],
+    updated: set[str],
+    note: Callable[[str], None],
+) -> None:
+    """Tell the channels that were not written that a step has passed, or that it was the last."""
+    active, finishing = _active(channels)
+    for name in active:
+        channel = channels[name]
+        if name not in updated and channel.is_available() and channel.update(EMPTY_SEQ):
+            note(name)
+    for name in finishing if updated.isdisjoint(trigger_to_nodes) else ():
+        if channels[name].finish():
+            note(name)
+
+
+def _active(channels: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the channels that a step may change without a write, and those that the end may."""
     return _active_of(tuple(channels), tuple(map(type, channels.values())))
 
 
 @lru_cache(maxsize=64)
-def _active_of(names: tuple[str, ...], types: tuple[type, ...]) -> Sequence[str]:
-    return [name for name, kind in zip(names, types, strict=True) if kind not in _PASSIVE]
+def _active_of(
+    names: tuple[str, ...], types: tuple[type[Any], ...]
+) -> tuple[Sequence[str], Sequence[str]]:
+    kinds = dict(zip(names, types, strict=True))
+    active = [name for name, kind in kinds.items() if kind not in _PASSIVE]
+    return active, [name for name in active if kinds[name].finish is not BaseChannel.finish]
 
 
 def _written(tasks: list[Any]) -> dict[str, list[Any]]:
@@ -160,21 +179,46 @@ def local_read(
     fresh: bool = False,
 ) -> Any:
     """Read the state with a task's own writes, as LangGraph does; copy only what changes."""
-    if not fresh or isinstance(select, str) or any(name not in channels for name in select):
+    if isinstance(select, str) or not channels.keys() >= set(select):
         return _algo.local_read(scratchpad, channels, managed, task, select, fresh)
+    if not fresh:
+        return values_of(channels, select)
     written: dict[str, list[Any]] = {}
     for name, value in task.writes:
         if name in select:
             written.setdefault(name, []).append(value)
-    values = {}
+    read = {}
     for name in select:
-        channel = channels[name]
+        channel = read[name] = channels[name]
         if name in written or type(channel) not in _PASSIVE:
-            channel = channel.copy()
+            channel = read[name] = channel.copy()
             channel.update(written.get(name, []))
-        if channel.is_available():
-            values[name] = channel.get()
-    return values
+    return values_of(read, read)
+
+
+# --- What a step says to a reader of the state, or of its changes.
+
+_values: Final[Any] = vars(_loop)["map_output_values"]
+
+_updates: Final[Any] = vars(_loop)["map_output_updates"]
+
+
+def output_values(keys: Any, writes: Any, channels: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the state if a step has changed it, as LangGraph does."""
+    if isinstance(keys, str) or not channels.keys() >= set(keys):
+        yield from _values(keys, writes, channels)
+    elif writes is True or any(name in keys for name, _ in writes):
+        yield values_of(channels, keys)
+
+
+def output_updates(keys: Any, tasks: list[tuple[Any, Any]], cached: bool = False) -> Any:
+    """Yield what a task has changed, as LangGraph does."""
+    [(task, writes)] = tasks
+    names = [name for name, _ in writes]
+    plain = not cached and not isinstance(keys, str) and not (task.config or {}).get("tags")
+    if not plain or len(set(names)) < len(names) or not _CONTROL.isdisjoint(names):
+        return _updates(keys, tasks, cached)
+    return iter([{task.name: {name: value for name, value in writes if name in keys} or None}])
 
 
 # --- The tasks of a step.
@@ -201,9 +245,12 @@ class LeanLoop:
     """The parts of LangGraph's loop that are served here; mixed into its two loops."""
 
     _merged: tuple[Any, Any] | None = None
-    _child: tuple[Any, Any] | None = None
+    _child: tuple[Any, Any, list[str]] | None = None
 
-    after_tick = bound(_loop.PregelLoop.after_tick, apply_writes=apply_writes)
+    after_tick = bound(
+        _loop.PregelLoop.after_tick, apply_writes=apply_writes, map_output_values=output_values
+    )
+    output_writes = bound(_loop.PregelLoop.output_writes, map_output_updates=output_updates)
 
     def _prepare_tasks_and_emit_checkpoint(self) -> None:
         """Make the next step's tasks; by LangGraph's way if anything is not known here."""
@@ -249,9 +296,9 @@ class LeanLoop:
             return False
         conf = self.config[CONFIGURABLE]
         runtime = conf.get(key.CONFIG_KEY_RUNTIME)
-        if any(conf.get(name) for name in _AROUND) or checkpoint["channel_values"].get(
-            key.PREVIOUS
-        ):
+        if not conf.keys().isdisjoint(_AROUND) and any(conf.get(name) for name in _AROUND):
+            return False
+        if checkpoint["channel_values"].get(key.PREVIOUS):
             return False
         return type(runtime) is Runtime and runtime.store is self.store and runtime.previous is None
 
@@ -318,6 +365,10 @@ class LeanLoop:
 
     def _state(self: Any, node: Any, pad: Any) -> Any:
         """Return the state, which is the input of a node that an edge triggers."""
+        names = node.channels
+        if isinstance(names, list) and self.channels.keys() >= set(names):
+            state = values_of(self.channels, names)
+            return state if node.mapper is None else node.mapper(state)
         return _algo._proc_input(
             node, self.managed, self.channels, for_execution=True, scratchpad=pad, input_cache=None
         )
@@ -343,10 +394,12 @@ class LeanLoop:
     def _callbacks(self: Any, tag: str) -> Any:
         """Return a child callback manager: LangChain's, made once and copied."""
         if self._child is None or self._child[0] is not self.manager:
-            self._child = self.manager, self.manager.get_child()
-        child = self._child[1]
+            child = self.manager.get_child()
+            own = [name for name, held in vars(child).items() if type(held) in (list, dict)]
+            self._child = self.manager, child, own
+        _, child, own = self._child
         made = object.__new__(type(child))
-        made.__dict__ = {name: _copied(value) for name, value in vars(child).items()}
+        made.__dict__ = {**vars(child), **{name: vars(child)[name].copy() for name in own}}
         made.add_tags([tag], inherit=False)
         return made
 
@@ -356,10 +409,6 @@ def _tagged(config: dict[str, Any], node: Any) -> dict[str, Any]:
     if not node.tags:
         return config
     return {**config, "tags": [*(config.get("tags") or ()), *node.tags]}
-
-
-def _copied(value: Any) -> Any:
-    return value.copy() if type(value) in (list, dict) else value
 
 
 # --- A task's run.

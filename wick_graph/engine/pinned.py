@@ -50,6 +50,7 @@ _USED: Final = {
     ),
     "_loop": (
         *("PregelLoop.tick", "PregelLoop.after_tick", "PregelLoop.put_writes"),
+        *("PregelLoop.output_writes", "map_output_values", "map_output_updates"),
         *("PregelLoop._put_checkpoint", "PregelLoop._prepare_tasks_and_emit_checkpoint"),
         *("SyncPregelLoop.__enter__", "AsyncPregelLoop.__aenter__"),
         *("SyncPregelLoop.__init__", "AsyncPregelLoop.__init__", "put_writes_accepts_task_path"),
@@ -57,7 +58,10 @@ _USED: Final = {
         "AsyncPregelLoop._checkpointer_put_after_previous",
         *("prepare_next_tasks", "apply_writes", "BackgroundExecutor", "AsyncBackgroundExecutor"),
     ),
-    "_algo": ("prepare_single_task", "prepare_push_task_send", "local_read", "apply_writes"),
+    "_algo": (
+        *("prepare_single_task", "prepare_push_task_send", "local_read", "apply_writes"),
+        "_proc_input",
+    ),
     "_runner": (
         *("PregelRunner.tick", "PregelRunner.atick", "PregelRunner.commit"),
         *("run_with_retry", "arun_with_retry"),

@@ -22,7 +22,7 @@ from langgraph.types import Command, Interrupt
 from wick_graph import langgraph_config
 from wick_graph.constants import EVENT_QUEUE_SIZE
 from wick_graph.core.bridge import THREADS
-from wick_graph.core.moments import Directive, Moment, Place, Take
+from wick_graph.core.moments import Directive, Moment, Place, Take, moment_of
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import AGENT
 from wick_graph.core.state import read_input
@@ -272,11 +272,11 @@ class _EventListener:
         """Return what delivers the pieces of a reply, without a moment for each."""
         put, run_id, thread_id, output = self.put, self.run_id, self.thread_id, self.output
 
-        def take(chunk: AIMessage, text: str | None) -> Moment | None:
+        def take(chunk: AIMessage, text: str | None, reply: str) -> Moment | None:
             if text and self._reply is None and output is None:
-                put(text_piece(name, text, chunk.id or "", run_id, thread_id))
+                put(text_piece(name, text, reply, run_id, thread_id))
             else:
-                self.record(Moment("model", "chunk", name, {"chunk": chunk}, place=place))
+                self.record(moment_of(chunk, name, reply, place))
             return _BEHIND if self.holds else None
 
         return take

@@ -311,7 +311,7 @@ class JournalListener:
             return None
         count: list[int] = []
 
-        def take(chunk: Any, text: str | None) -> None:
+        def take(chunk: Any, text: str | None, _: str) -> None:
             if not (text or chunk.content):  # of a call, which the reply has whole
                 return
             if count:

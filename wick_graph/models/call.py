@@ -738,15 +738,17 @@ def _hearing(heard: Pieces, stop: Stop, tell: Take) -> Callable[[AIMessage], Mom
         nonlocal message_id
         if stop.because:  # a model call that was abandoned in its thread ends here
             stop.check()
+        text = heard.more(chunk)
+        if text is not None:
+            return tell(chunk, text, message_id) if text else None
         message_id = message_id or chunk.id or str(uuid.uuid4())
         if chunk.id != message_id:  # providers name a reply in its first piece, or never
-            chunk = copy.copy(chunk)  # a model may keep its pieces, and give them again
-            vars(chunk)["id"] = message_id  # pydantic's own way is slow
-        text = heard.take(chunk)
-        if not (text or chunk.content or getattr(chunk, "tool_call_chunks", None)) and not (
+            chunk = changed_copy(chunk, id=message_id)  # a model may keep its pieces
+        heard.keep(chunk)
+        if not (chunk.content or getattr(chunk, "tool_call_chunks", None)) and not (
             chunk.additional_kwargs.keys() & THOUGHT_KEYS
         ):
             return None
-        return tell(chunk, text)
+        return tell(chunk, None, message_id)
 
     return take

@@ -123,18 +123,28 @@ class Pieces:
         self._text: list[str] | None = None
         self._id: str | None = None
 
-    def take(self, chunk: AIMessage) -> str | None:
-        """Add a chunk; return its text if it is nothing but more text of the reply."""
+    def more(self, chunk: AIMessage) -> str | None:
+        """Add a chunk that is nothing but more text of the reply; return this, or None."""
         held = chunk.__dict__
         content = held["content"]
+        if (
+            self._text is None
+            or type(content) is not str
+            or type(chunk) is not AIMessageChunk
+            or (held["id"] != self._id and held["id"] is not None)
+            or _says_more(held)
+        ):
+            return None
+        self._text.append(content)
+        return content
+
+    def keep(self, chunk: AIMessage) -> None:
+        """Add a chunk as it is."""
+        content = chunk.content
         plain = type(content) is str and type(chunk) is AIMessageChunk
-        if plain and self._text is not None and held["id"] == self._id and not _says_more(held):
-            self._text.append(content)
-            return content  # type: ignore[no-any-return]  # just looked
         self._chunks.append(chunk)
-        self._text, self._id = ([content] if plain else None), held["id"]
+        self._text, self._id = ([content] if plain else None), chunk.id  # type: ignore[list-item]  # just looked
         self._texts.append(self._text)
-        return None
 
     def chunks(self) -> list[AIMessage]:
         """Return chunks with the same sum."""
