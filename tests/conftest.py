@@ -110,11 +110,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             cases.setdefault((name, next(iter(marker.args), 0)), []).append(item)
         elif door:
             cases.setdefault((f"{name.partition('::')[0]} {door[1]}", 3), []).append(item)
-        elif not ALWAYS_ALL.match(name):
+        elif not ALWAYS_ALL.match(name) and not item.get_closest_marker("slow"):
             alike.setdefault(name, []).append(item)
         if file := _shares(item):
             item.add_marker(pytest.mark.xdist_group(file))
-    if [Path(one).name for one in config.args] == ["tests"]:  # whoever names a file gets all of it
+    whole = [Path(one).name for one in config.args] == ["tests"]
+    if whole and not config.getoption("keyword"):  # whoever names a file or a test gets all of it
         cases |= {(name, 3): found for name, found in alike.items() if len(found) > MANY}
     for (name, every), found in cases.items():
         found.sort(key=lambda item: item.nodeid)

@@ -35,4 +35,6 @@ class Later:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # asked for by who copies or inspects it
+            raise AttributeError(name)
         return getattr(import_module(self._name), name)

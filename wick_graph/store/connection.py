@@ -17,7 +17,7 @@ from wick_graph import machine
 from wick_graph.constants import LEASE_SECONDS, THREAD_TTL_SECONDS, WARM_BYTES
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
-from wick_graph.store import transactions
+from wick_graph.store import later, transactions
 from wick_graph.store.dialect import Database, Dialect, ThreadRow
 from wick_graph.store.digests import erase
 from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
@@ -268,6 +268,7 @@ class StoreConnection(Transactions):
         accept_plain: bool = False,
         warm_bytes: int = WARM_BYTES,
     ) -> None:
+        later.load()
         self.warm = WarmThreads(warm_bytes)
         super().__init__(dialect)
         self.tenant = text_bytes(tenant)

@@ -1,12 +1,12 @@
-"""The modules that make statements in SQL; each is imported when a name of it is used.
+"""The modules that make statements in SQL, which are imported when a store is opened.
 
-SQLAlchemy is a seventh of the import of an agent. A run on a SQLite file seldom needs it: the texts
-of its statements are in `made.sql`.
+SQLAlchemy is a seventh of the import of an agent, and one without a store never needs it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from wick_graph.lazy import Later
 from wick_graph.store.texts import Statements
@@ -22,4 +22,20 @@ else:
     schema = Later("wick_graph.store.schema")
     statements = Statements("wick_graph.store.statements")
 
-__all__ = ["cleanup", "copying", "dialect", "schema", "sql", "statements"]
+_ALL: Final = (
+    *("sqlalchemy", "sqlalchemy.dialects.sqlite", "wick_graph.store.schema"),
+    *("wick_graph.store.statements", "wick_graph.store.cleanup", "wick_graph.store.copying"),
+)
+
+
+def load() -> None:
+    """Import all of them, so that no later call of a store waits for an import, or fails by one.
+
+    A run's thread may import parts of SQLAlchemy too, or fork, or be interrupted in the middle, and
+    another release may be installed meanwhile.
+    """
+    for name in _ALL:
+        import_module(name)
+
+
+__all__ = ["cleanup", "copying", "dialect", "load", "schema", "sql", "statements"]

@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 374a6956cda7bcda646444eabaa4f899
+-- process takes it from here once it or a module that makes it has changed: 4c749c6fae20addcc200f29c3b97df96
 
 --: sqlite schema
 CREATE TABLE blobs (

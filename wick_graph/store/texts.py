@@ -125,6 +125,8 @@ class Statements:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
         full = f"{self._module.rpartition('.')[2]}.{name}"
         if made_text("sqlite", full) is None:
             return getattr(import_module(self._module), name)
