@@ -33,8 +33,11 @@ class Later:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: Any = None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # asked for by who copies or inspects it
             raise AttributeError(name)
-        return getattr(import_module(self._name), name)
+        if self._module is None:
+            self._module = import_module(self._name)
+        return getattr(self._module, name)

@@ -180,7 +180,7 @@ DURABLE: Final = (
         "lease-not-renewed",
         "The keeper renews the lease of a long run before its end.",
         ("test_a_lease_that_is_renewed_stays",),
-        ("renew_all", "held], until)", "held], core.now())"),
+        ("renew_all", "sql.literal(until)", "own.until"),
     ),
     mutant(
         "keeper-comes-too-late",

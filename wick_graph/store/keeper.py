@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError
@@ -150,9 +150,15 @@ def renew_all(core: StoreConnection, held: Sequence[Lease], until: float) -> lis
 
     A lease with a row in use stays as it is until the next time.
     """
+    own = schema.leases.c
+    mine = sql.tuple_(own.thread, own.epoch).in_([(one.thread, one.epoch) for one in held])
+    free = sql.select(own.thread).where(mine, own.until > sql.literal_column("0"))
+    values = statements.checked(schema.leases, {"until": sql.literal(until)})
+    renewing = sql.update(schema.leases).values(**values)
+    renewing = renewing.where(own.thread.in_(free.with_for_update(skip_locked=True)))
     with core.writing(alone=True) as db:
-        done = _renewing([(one.thread, one.epoch) for one in held], until)
-        renewed = {tuple(row) for row in db.execute(*done).fetchall()}
+        done = renewing.returning(own.thread, own.epoch)
+        renewed = {tuple(row) for row in db.execute(*compiled(done)).fetchall()}
         left = [one for one in held if (one.thread, one.epoch) not in renewed]
         taken = taken_of(db, left)
     for lease in held:
@@ -161,19 +167,8 @@ def renew_all(core: StoreConnection, held: Sequence[Lease], until: float) -> lis
     return taken
 
 
-def _renewing(held: Sequence[tuple[int, int]], until: float) -> tuple[Any, Sequence[Any]]:
-    """Return the statement and its values; that of a single lease is prepared, as most are."""
-    if len(held) == 1:
-        return statements.RENEW, (until, *held[0])
-    key = sql.tuple_(schema.leases.c.thread, schema.leases.c.epoch)
-    return compiled(statements.renewing(key.in_(held), sql.literal(until)))
-
-
 def taken_of(db: Database, held: Sequence[Lease]) -> list[Lease]:
     """Return the leases that others have taken."""
-    if len(held) == 1:  # as in most processes: the statement is prepared
-        row = db.execute(statements.EPOCH, (held[0].thread,)).fetchone()
-        return [] if row is not None and row[0] == held[0].epoch else [*held]
     if not held:
         return []
     own = schema.leases.c

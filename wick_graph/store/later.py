@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from wick_graph.lazy import Later
-from wick_graph.store.texts import Statements
 
 if TYPE_CHECKING:
     import sqlalchemy as sql
@@ -20,7 +19,7 @@ else:
     sql, dialect = Later("sqlalchemy"), Later("sqlalchemy.dialects.sqlite")
     cleanup, copying = Later("wick_graph.store.cleanup"), Later("wick_graph.store.copying")
     schema = Later("wick_graph.store.schema")
-    statements = Statements("wick_graph.store.statements")
+    statements = Later("wick_graph.store.statements")
 
 _ALL: Final = (
     *("sqlalchemy", "sqlalchemy.dialects.sqlite", "wick_graph.store.schema"),

@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 4c749c6fae20addcc200f29c3b97df96
+-- process takes it from here once it or a module that makes it has changed: b962ea08bc5dff3a7c5f76ea617c4f88
 
 --: sqlite schema
 CREATE TABLE blobs (
@@ -801,16 +801,6 @@ INSERT INTO writes (thread, ns, checkpoint, task, path, body) VALUES (?, ?, ?, ?
 
 --: postgresql statements.PUT_WRITES
 INSERT INTO writes (thread, ns, checkpoint, task, path, body) VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (thread, ns, checkpoint, task) DO UPDATE SET path = excluded.path, body = excluded.body
-
---: sqlite statements.RENEW
-UPDATE leases SET until=?1, checksum=wick_checksum(leases.thread, leases.owner, leases.epoch, CAST(?1 AS FLOAT), leases.tries, leases.head) WHERE leases.thread IN (SELECT leases.thread 
-FROM leases 
-WHERE leases.thread = ?2 AND leases.epoch = ?3 AND leases.until > 0) RETURNING thread, epoch
-
---: postgresql statements.RENEW
-UPDATE leases SET until=%s, checksum=NULL WHERE leases.thread IN (SELECT leases.thread 
-FROM leases 
-WHERE leases.thread = %s AND leases.epoch = %s AND leases.until > 0 FOR UPDATE SKIP LOCKED) RETURNING leases.thread, leases.epoch
 
 --: sqlite statements.REPLACE
 INSERT INTO checkpoints (thread, ns, id, parent, source, step, run, hidden, meta, body, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, ns, id) DO UPDATE SET parent = excluded.parent, source = excluded.source, step = excluded.step, run = excluded.run, hidden = excluded.hidden, meta = excluded.meta, body = excluded.body

@@ -11,7 +11,6 @@ from sqlalchemy import (
     Select,
     Table,
     Update,
-    and_,
     bindparam,
     cast,
     exists,
@@ -561,17 +560,6 @@ _held = (leases.c.thread == _b("t"), leases.c.epoch == _b("e"))
 def _changed_lease(values: dict[str, Any]) -> Update:
     return update(leases).values(**checked(leases, values))
 
-
-def renewing(mine: Any, until: Any) -> Any:
-    """Return the statement that renews leases; rows that are in use wait for the next time."""
-    free = select(leases.c.thread).where(mine, leases.c.until > literal_column("0"))
-    renewed = _changed_lease({"until": until}).where(
-        leases.c.thread.in_(free.with_for_update(skip_locked=True))
-    )
-    return renewed.returning(leases.c.thread, leases.c.epoch)
-
-
-RENEW: Final = Prepared(lambda: renewing(and_(*_held), _b("u")), "u", "t", "e")
 
 SPARE_LEASE: Final = Prepared(
     lambda: _changed_lease({"tries": _b("n")}).where(*_held, leases.c.until > literal_column("0")),

@@ -118,24 +118,6 @@ class Prepared:
         return head + "".join(f"?{self.order.index(name) + 1}{part}" for name, part in pairs)
 
 
-class Statements:
-    """The statements of a module, which is imported if one of them has no text in `made.sql`."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        full = f"{self._module.rpartition('.')[2]}.{name}"
-        if made_text("sqlite", full) is None:
-            return getattr(import_module(self._module), name)
-        found = Prepared(lambda: getattr(import_module(self._module), name).statement)
-        found.name = full
-        setattr(self, name, found)
-        return found
-
-
 class StatementText(str):
     """The text of a statement that was made for one call, with the statement."""
 
