@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from wick_graph.lazy import Later
+from wick_graph.store.texts import Prepared
 
 if TYPE_CHECKING:
     import sqlalchemy as sql
@@ -35,6 +36,9 @@ def load() -> None:
     """
     for name in _ALL:
         import_module(name)
+    own = vars(import_module("wick_graph.store.statements"))
+    # a turn asks for eighty of these: a name of the module itself would be looked for each time
+    vars(statements).update({name: one for name, one in own.items() if type(one) is Prepared})
 
 
 __all__ = ["cleanup", "copying", "dialect", "load", "schema", "sql", "statements"]
