@@ -238,7 +238,7 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "client.wire",
         "debug.inspector",
         "engine.compaction",
-        "engine.node_runner",
+        "engine.lean_state",
         "engine.pinned",
         "gateway.conversations",
         "gateway.tools",

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langchain_core.messages import HumanMessage
+from langgraph.channels import DeltaChannel, EphemeralValue, Topic
 from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import main as pregel
 from langgraph.runtime import RunControl
 from langgraph.types import RetryPolicy
+from typing_extensions import TypedDict
 
-from tests.engine.lean_cases import Ear, World, case_of, killed_case, seen
+from tests.engine.lean_cases import Ear, Numbered, World, case_of, killed_case, plain, seen
 from tests.engine.support import Door, add, agent_of
 from tests.support import forked
 from tests.support.often import often
-from wick_graph import Agent, SqlSaver
+from wick_graph import Agent, BaseHook, SqlSaver, ToolContext, ToolResult, tool
 from wick_graph.core.state import AgentState
 from wick_graph.engine import pinned
+from wick_graph.hooks import Tripwire
 from wick_graph.testing import ScriptedModel, call, calls
 
 Served = Callable[[], int]
@@ -118,6 +123,91 @@ def test_tools_of_one_reply_run_at_the_same_time(served: Served) -> None:
     agent, _ = agent_of(calls(("meet", {"n": 0}), ("meet", {"n": 1})), "done", tools=[meet])
     assert asyncio.run(agent.ainvoke("?")).text == "done"
     assert served() > 0
+
+
+class Own(TypedDict, total=False):
+    """Channels that a step changes without a write to them, and one that it does not."""
+
+    once: Annotated[str, EphemeralValue]
+    topic: Annotated[list[str], Topic(str)]
+    log: Annotated[list[str], operator.add]
+
+
+def joined(old: list[str], writes: Sequence[list[str]]) -> list[str]:
+    return [*old, *(line for write in writes for line in write)]
+
+
+class Log(TypedDict, total=False):
+    """A channel that LangGraph makes of all its writes."""
+
+    log: Annotated[list[str], DeltaChannel(joined)]
+
+
+@tool
+def note(text: str, ctx: ToolContext) -> ToolResult:
+    """Note a text."""
+    more = {"once": text, "topic": text} if text == "one" else {}
+    return ToolResult(ctx.call_id, ctx.name, "ok", update={"log": [text], **more})
+
+
+class Noting(BaseHook):
+    """Note a text before the first step, which may be the last that changes the state."""
+
+    name = "noting"
+
+    def before_agent(self, state: Any, ctx: Any) -> Any:
+        return {"once": "first", "topic": "first"}
+
+
+class Refusing(BaseHook):
+    """Refuse a question."""
+
+    name = "refusing"
+
+    def before_agent(self, state: Any, ctx: Any) -> Any:
+        raise Tripwire("no")
+
+
+DOORS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "invoke": lambda graph, given, config: graph.invoke(given, config),
+    "ainvoke": lambda graph, given, config: asyncio.run(graph.ainvoke(given, config)),
+    "stream": lambda graph, given, config: [
+        *graph.stream(given, config, stream_mode=["updates", "values"])
+    ],
+}
+
+
+def states_of(way: str, hooks: list[BaseHook]) -> tuple[list[str], Any]:
+    """Return what a door gives for two turns, and what is in the thread then."""
+    script: Any = [call("note", text="one"), call("note", text="two"), "Done.", "Again."]
+    options: Any = {"state_schema": Own, "store": "sqlite://", "hooks": hooks}
+    graph = Agent(model=ScriptedModel(script), tools=[note], **options).graph
+    config: Any = {"configurable": {"thread_id": "t"}}
+    given = [{"messages": [HumanMessage(text, id=text)]} for text in "ab"]
+    found = Numbered().all([plain(DOORS[way](graph, one, config)) for one in given])
+    return found, {**graph.get_state(config).values, "messages": ()}
+
+
+@pytest.mark.parametrize("hooks", [[Noting()], [Noting(), Refusing()]], ids=["run", "refused"])
+@pytest.mark.parametrize("way", DOORS)
+def test_a_channel_of_the_users_own_is_the_same(
+    way: str, hooks: list[BaseHook], served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, kept = states_of(way, hooks)
+    assert served() > 0
+    monkeypatch.setitem(pinned.switch, "lean", False)
+    assert (found, kept) == states_of(way, hooks)
+    if len(hooks) > 1:
+        assert "'once': 'first'" in found[0], "of the last step that changed the state"
+        assert "once" not in kept
+
+
+def test_a_channel_made_of_all_its_writes_is_not_served(door: Door, served: Served) -> None:
+    script: Any = [call("note", text="two"), "Done."]
+    agent = Agent(model=ScriptedModel(script), tools=[note], state_schema=Log)
+    assert door(agent, "?", thread_id="t").text == "Done."
+    assert agent.graph.get_state({"configurable": {"thread_id": "t"}}).values["log"] == ["two"]
+    assert served() == 0
 
 
 # --- What is served, and what is not.

@@ -60,7 +60,9 @@ def usage_of(message: BaseMessage) -> Usage:
     """
     if not isinstance(message, AIMessage):
         return Usage()
-    reported: Mapping[str, Any] = message.usage_metadata or {}
+    if not message.usage_metadata:
+        return Usage(calls=1)
+    reported: Mapping[str, Any] = message.usage_metadata
     read = _details(reported, "input_token_details")
     written = _details(reported, "output_token_details")
     input_tokens = _count(reported.get("input_tokens"))
@@ -90,6 +92,8 @@ def _details(reported: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _count(value: Any) -> int:
+    if type(value) is int:
+        return value if value > 0 else 0
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return max(int(value), 0)

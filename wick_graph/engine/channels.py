@@ -7,19 +7,22 @@ discards it. In all else these are the same channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from langgraph.channels import BaseChannel, BinaryOperatorAggregate, EphemeralValue
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-_MISSING: Final = EphemeralValue(object).value
+MISSING: Final = EphemeralValue(object).value
 """LangGraph's mark of a channel without a value."""
 
 _COPIED: Final = frozenset({list, dict, set})
 
 _EMPTY: Final = _COPIED | {str, int, float, bool, tuple}
 """Types with a known empty value; immutable ones are shared."""
+
+_PLAIN: Final = frozenset({list, str, int, float, bool, tuple, type(None)})
+"""Types without an `Overwrite` among their values."""
 
 
 class FastReducerChannel(BinaryOperatorAggregate[Any]):
@@ -40,11 +43,18 @@ class FastReducerChannel(BinaryOperatorAggregate[Any]):
         if isinstance(checkpoint, _DeltaSnapshot) or self.value or held not in _EMPTY:
             return super().from_checkpoint(checkpoint)
         made = self.copy()
-        if checkpoint is not _MISSING:
+        if checkpoint is not MISSING:
             made.value = checkpoint
         elif held in _COPIED:
             made.value = held()
         return made
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Reduce the values of a step; one that LangGraph must look into takes its own way."""
+        if len(values) == 1 and type(values[0]) in _PLAIN and self.value is not MISSING:
+            self.value = self.operator(self.value, values[0])
+            return True
+        return super().update(values)
 
 
 class FastEphemeralChannel(EphemeralValue[Any]):
@@ -66,7 +76,7 @@ def values_of(channels: Mapping[str, Any], names: Iterable[str]) -> dict[str, An
     for name in names:
         channel = channels[name]
         if type(channel) is FastReducerChannel:
-            if channel.value is not _MISSING:
+            if channel.value is not MISSING:
                 found[name] = channel.value
         elif channel.is_available():
             found[name] = channel.get()

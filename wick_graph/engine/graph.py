@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.graph import Graph
@@ -61,6 +61,16 @@ def _kept_here(drawn: Graph) -> Graph:
     return drawn
 
 
+LAST: Final = "wick_last"
+"""Option of `stream` that `invoke` alone gives: only the last state and interrupts are read."""
+
+
+def _last_only(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the option, if these are of an `invoke` that returns a state."""
+    plain = options.get("stream_mode", "values") == "values" and not options.get("print_mode")
+    return {LAST: True} if plain and options.get("version", "v1") == "v1" else {}
+
+
 class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
     """A `CompiledStateGraph` with the life cycle of wick_graph around its runs."""
 
@@ -104,6 +114,7 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
             MessageError: The input holds an invalid message; nothing is stored.
             ThreadBusyError: Another run uses this thread.
         """
+        last = kwargs.pop(LAST, False)
         if lifecycle.is_nested(config):
             yield from super().stream(input, config, **kwargs)
             return
@@ -112,6 +123,7 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
                 "invoke and stream would block the engine's own loop; await ainvoke here"
             )
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
+        call.last_only = last
         try:
             run_to_end(lifecycle.open_run(call, SYNC_BRIDGE))
             if call.previous is not None:
@@ -132,11 +144,13 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
 
     async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
+        last = kwargs.pop(LAST, False)
         if lifecycle.is_nested(config):
             async for chunk in super().astream(input, config, **kwargs):
                 yield chunk
             return
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
+        call.last_only = last
         try:
             await lifecycle.open_run(call, ASYNC_BRIDGE)
             if call.previous is not None:
@@ -172,6 +186,14 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
 class AgentGraph(RunGraph):
     """The graph of an agent."""
 
+    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """Run as LangGraph does, as one run of the agent; raises as `stream` does."""
+        return super().invoke(input, config, **kwargs, **_last_only(kwargs))
+
+    async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """Run as LangGraph does, as one run of the agent; raises as `stream` does."""
+        return await super().ainvoke(input, config, **kwargs, **_last_only(kwargs))
+
     def _keep(self, call: lifecycle.RunCall) -> None:
         keep_messages(self, call.run, call.config, call.kwargs)
 
@@ -180,7 +202,8 @@ class AgentGraph(RunGraph):
         lean = pinned.lean_for(self, call.config, call.kwargs)
         if lean is None:
             return super()._chunks(call)
-        return lean.stream(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # as below
+        run = lean.last if call.last_only else lean.stream
+        return run(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # as below
 
     def _achunks(self, call: lifecycle.RunCall) -> AsyncIterator[Any]:
         """Run LangGraph's loop, with shorter parts if it is a run that they are made for."""
@@ -190,7 +213,8 @@ class AgentGraph(RunGraph):
             if lean is None:
                 return super()._achunks(call)
             return lean.astream_messages(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # as below
-        return lean.astream(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # as below
+        run = lean.alast if call.last_only else lean.astream
+        return run(self, call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # as below
 
     def bulk_update_state(self, config: Any, supersteps: Sequence[Sequence[Any]]) -> Any:
         """Update as LangGraph does; keep the records beside the thread's head."""

@@ -6,13 +6,15 @@ each step are its own functions, bound here to other names for a few that they c
 - the tasks of a step are made without merging configs, and with one child callback manager;
 - a step's writes are applied, and the state is read for the route, without asking each channel;
 - a task is run without three copies of its config and of its runtime;
+- what a node returns is written without asking each of its writers what it writes;
+- for `invoke`, which returns the last state, no state is made for each step;
 - the saver is called directly, without a task or a thread for what it defers;
 - an empty queue of chunks is not asked;
 - a piece of a reply is put into that queue without a wake-up of the loop that it is put in.
 
 Nothing of LangGraph is patched, and only `AgentGraph` uses `stream` and `astream`, for the runs
 that `pinned` names. A step that is not known here takes LangGraph's own functions. Only `pinned`
-imports this module: another release may lack what it names.
+imports this module, and this alone `lean_state`: another release may lack what they name.
 """
 
 from __future__ import annotations
@@ -21,24 +23,24 @@ import asyncio
 import binascii
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cached_property, partial
 from types import FunctionType
 from typing import Any, Final
 
 from langchain_core.runnables import Runnable
 from langgraph._internal import _config
 from langgraph._internal import _constants as key
-from langgraph._internal._typing import EMPTY_SEQ
-from langgraph.channels import BaseChannel, BinaryOperatorAggregate, LastValue
-from langgraph.checkpoint.base import writes_sort_key
 from langgraph.pregel import _algo, _executor, _loop, _retry, _runner, main
+from langgraph.pregel.protocol import StreamProtocol
 from langgraph.runtime import ExecutionInfo, Runtime
 from langgraph.types import PregelExecutableTask, Send
 
-from wick_graph.engine.channels import FastReducerChannel, values_of
+from wick_graph.engine import lean_state
+from wick_graph.engine.channels import values_of
+from wick_graph.engine.node_runner import UntracedNode
 from wick_graph.langgraph_config import CONFIGURABLE
 from wick_graph.store import SqlSaver
 from wick_graph.store.saver import Direct
@@ -60,165 +62,13 @@ def bound(function: Any, **names: Any) -> Any:
     return made
 
 
-# --- A step's writes, and the state that the route reads.
-#
-# A channel with a reducer, or with the last value, does nothing when a step passes without a write.
-
-_PASSIVE: Final = frozenset({LastValue, BinaryOperatorAggregate, FastReducerChannel})
-
-_CONTROL: Final = frozenset(
-    {
-        key.NO_WRITES,
-        key.PUSH,
-        key.RESUME,
-        key.INTERRUPT,
-        key.RETURN,
-        key.ERROR,
-        key.ERROR_SOURCE_NODE,
-    }
-)
+# --- A stream that carries the last state and interrupts alone.
 
 
-def apply_writes(
-    checkpoint: Any,
-    channels: Mapping[str, Any],
-    tasks: Iterable[Any],
-    get_next_version: Any,
-    trigger_to_nodes: Mapping[str, Sequence[str]],
-) -> set[str]:
-    """Apply the writes of a step's tasks, as LangGraph does; return the updated channels."""
-    done = list(tasks)
-    written = _written(done)
-    if not channels.keys() >= written.keys():
-        return _algo.apply_writes(checkpoint, channels, done, get_next_version, trigger_to_nodes)
-    versions = checkpoint["channel_versions"]
-    updated: set[str] = set()
-    read = _note_seen(checkpoint["versions_seen"], versions, channels, done)
-    version = get_next_version(max(versions.values(), default=None), None)
+class LastStream(StreamProtocol):
+    """A stream for a reader of the last state and of interrupts, as `invoke` is."""
 
-    def note(name: str) -> None:
-        versions[name] = version
-        if channels[name].is_available():
-            updated.add(name)
-
-    for name in read:
-        if channels[name].consume():
-            versions[name] = version
-    for name, values in written.items():
-        if channels[name].update(values):
-            note(name)
-    if any(task.triggers for task in done):
-        _pass_step(channels, trigger_to_nodes, updated, note)
-    return updated
-
-
-def _pass_step(
-    channels: Mapping[str, Any],
-    trigger_to_nodes: Mapping[str, Sequence[str]],
-    updated: set[str],
-    note: Callable[[str], None],
-) -> None:
-    """Tell the channels that were not written that a step has passed, or that it was the last."""
-    active, finishing = _active(channels)
-    for name in active:
-        channel = channels[name]
-        if name not in updated and channel.is_available() and channel.update(EMPTY_SEQ):
-            note(name)
-    for name in finishing if updated.isdisjoint(trigger_to_nodes) else ():
-        if channels[name].finish():
-            note(name)
-
-
-def _active(channels: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the channels that a step may change without a write, and those that the end may."""
-    return _active_of(tuple(channels), tuple(map(type, channels.values())))
-
-
-@lru_cache(maxsize=64)
-def _active_of(
-    names: tuple[str, ...], types: tuple[type[Any], ...]
-) -> tuple[Sequence[str], Sequence[str]]:
-    kinds = dict(zip(names, types, strict=True))
-    active = [name for name, kind in kinds.items() if kind not in _PASSIVE]
-    return active, [name for name in active if kinds[name].finish is not BaseChannel.finish]
-
-
-def _written(tasks: list[Any]) -> dict[str, list[Any]]:
-    """Sort tasks by their path, and group what they wrote by channel."""
-    written: dict[str, list[Any]] = {}
-    if len(tasks) > 1:
-        tasks.sort(key=lambda task: writes_sort_key(_algo.task_path_str(task.path)))
-    for task in tasks:
-        for name, value in task.writes:
-            if name not in _CONTROL:
-                written.setdefault(name, []).append(value)
-    return written
-
-
-def _note_seen(
-    all_seen: Any, versions: Any, channels: Mapping[str, Any], tasks: list[Any]
-) -> set[str]:
-    """Note the versions that triggered tasks; return the channels that did."""
-    read = set()
-    for task in tasks:
-        seen = all_seen.setdefault(task.name, {})
-        for name in task.triggers:
-            if name in versions:
-                seen[name] = versions[name]
-            if name not in key.RESERVED and name in channels:
-                read.add(name)
-    return read
-
-
-def local_read(
-    scratchpad: Any,
-    channels: Mapping[str, Any],
-    managed: Any,
-    task: Any,
-    select: Any,
-    fresh: bool = False,
-) -> Any:
-    """Read the state with a task's own writes, as LangGraph does; copy only what changes."""
-    if isinstance(select, str) or not channels.keys() >= set(select):
-        return _algo.local_read(scratchpad, channels, managed, task, select, fresh)
-    if not fresh:
-        return values_of(channels, select)
-    written: dict[str, list[Any]] = {}
-    for name, value in task.writes:
-        if name in select:
-            written.setdefault(name, []).append(value)
-    read = {}
-    for name in select:
-        channel = read[name] = channels[name]
-        if name in written or type(channel) not in _PASSIVE:
-            channel = read[name] = channel.copy()
-            channel.update(written.get(name, []))
-    return values_of(read, read)
-
-
-# --- What a step says to a reader of the state, or of its changes.
-
-_values: Final[Any] = vars(_loop)["map_output_values"]
-
-_updates: Final[Any] = vars(_loop)["map_output_updates"]
-
-
-def output_values(keys: Any, writes: Any, channels: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the state if a step has changed it, as LangGraph does."""
-    if isinstance(keys, str) or not channels.keys() >= set(keys):
-        yield from _values(keys, writes, channels)
-    elif writes is True or any(name in keys for name, _ in writes):
-        yield values_of(channels, keys)
-
-
-def output_updates(keys: Any, tasks: list[tuple[Any, Any]], cached: bool = False) -> Any:
-    """Yield what a task has changed, as LangGraph does."""
-    [(task, writes)] = tasks
-    names = [name for name, _ in writes]
-    plain = not cached and not isinstance(keys, str) and not (task.config or {}).get("tags")
-    if not plain or len(set(names)) < len(names) or not _CONTROL.isdisjoint(names):
-        return _updates(keys, tasks, cached)
-    return iter([{task.name: {name: value for name, value in writes if name in keys} or None}])
+    __slots__ = ()
 
 
 # --- The tasks of a step.
@@ -241,6 +91,18 @@ class LeanTask(PregelExecutableTask):
     __slots__ = ()
 
 
+class _Absent:
+    """A class that no channel is of."""
+
+
+_ABSENT: Final[dict[str, Any]] = {
+    "DeltaChannel": _Absent,
+    "UntrackedValue": _Absent,
+    "ensure_message_ids": lambda specs, writes: None,  # of a `DeltaChannel`
+}
+"""What LangGraph looks for in each channel at each step; `pinned` has seen that there is none."""
+
+
 class LeanLoop:
     """The parts of LangGraph's loop that are served here; mixed into its two loops."""
 
@@ -248,9 +110,40 @@ class LeanLoop:
     _child: tuple[Any, Any, list[str]] | None = None
 
     after_tick = bound(
-        _loop.PregelLoop.after_tick, apply_writes=apply_writes, map_output_values=output_values
+        _loop.PregelLoop.after_tick,
+        apply_writes=lean_state.apply_writes,
+        map_output_values=lean_state.output_values,
+        **_ABSENT,
     )
-    output_writes = bound(_loop.PregelLoop.output_writes, map_output_updates=output_updates)
+    put_writes = bound(_loop.PregelLoop.put_writes, **_ABSENT)
+    _output_writes = bound(
+        _loop.PregelLoop.output_writes, map_output_updates=lean_state.output_updates
+    )
+    _owed: Callable[[], Iterable[Any]] | None = None
+    """Makes the last state that a `LastStream` gets at the end."""
+
+    def output_writes(self: Any, task_id: str, writes: Any, *, cached: bool = False) -> None:
+        """Stream what a task has written; a `LastStream` gets interrupts alone."""
+        if type(self.stream) is not LastStream or writes[0][0] == key.INTERRUPT:
+            self._output_writes(task_id, writes, cached=cached)
+
+    def _emit(self: Any, mode: Any, values: Any, *args: Any, **kwargs: Any) -> None:
+        if type(self.stream) is not LastStream or mode == "updates":
+            super()._emit(mode, values, *args, **kwargs)  # type: ignore[misc]  # LangGraph's loop
+        elif mode == "values":
+            self._owed = partial(values, *args) if self._lasts else list(values(*args)).copy
+
+    @cached_property
+    def _lasts(self: Any) -> bool:
+        """Whether the state that is read at the end is that of the last step which changed it."""
+        active, keys = lean_state.active(self.channels)[0], self.output_keys
+        return not isinstance(keys, str) and not any(name in keys for name in active)
+
+    def _suppress_interrupt(self: Any, *error: Any) -> Any:
+        suppressed = super()._suppress_interrupt(*error)  # type: ignore[misc]  # as above
+        for state in self._owed() if self._owed else ():
+            self.stream((self.checkpoint_ns, "values", state))
+        return suppressed
 
     def _prepare_tasks_and_emit_checkpoint(self) -> None:
         """Make the next step's tasks; by LangGraph's way if anything is not known here."""
@@ -271,13 +164,13 @@ class LeanLoop:
         for at, sent in enumerate(sends.get() if sends.is_available() else ()):
             if not isinstance(sent, Send) or sent.node not in self.nodes or sent.timeout:
                 return None
-            task_id = _algo._xxhash_str(begun, sent.node, step, sent.node, key.PUSH, str(at))
+            task_id = _id_of(begun, sent.node, step, sent.node, key.PUSH, str(at))
             path = key.PUSH, at, False
             made.append(self._task(sent.node, task_id, path, _algo.PUSH_TRIGGER, sent.arg))
         for name in names:
             triggers = tuple(sorted(self.nodes[name].triggers))
             if self._is_due(name):
-                task_id = _algo._xxhash_str(begun, name, step, name, key.PULL, *triggers)
+                task_id = _id_of(begun, name, step, name, key.PULL, *triggers)
                 made.append(self._task(name, task_id, (key.PULL, name), triggers))
         return made
 
@@ -329,7 +222,7 @@ class LeanLoop:
                 key.CONFIG_KEY_TASK_ID: task_id,
                 key.CONFIG_KEY_SEND: writes.extend,
                 key.CONFIG_KEY_READ: partial(
-                    local_read,
+                    lean_state.local_read,
                     pad,
                     self.channels,
                     self.managed,
@@ -398,10 +291,19 @@ class LeanLoop:
             own = [name for name, held in vars(child).items() if type(held) in (list, dict)]
             self._child = self.manager, child, own
         _, child, own = self._child
-        made = object.__new__(type(child))
-        made.__dict__ = {**vars(child), **{name: vars(child)[name].copy() for name in own}}
+        made, held = object.__new__(type(child)), vars(child)
+        made.__dict__ = {**held, **{name: held[name].copy() for name in own}}
         made.add_tags([tag], inherit=False)
         return made
+
+
+def _id_of(checkpoint: bytes, *parts: str) -> str:
+    """Return a task's id, as LangGraph makes it."""
+    found = _digest(checkpoint + "".join(parts).encode())
+    return f"{found[:8]}-{found[8:12]}-{found[12:16]}-{found[16:20]}-{found[20:32]}"
+
+
+_digest: Final = vars(_algo)["xxh3_128_hexdigest"]
 
 
 def _tagged(config: dict[str, Any], node: Any) -> dict[str, Any]:
@@ -409,6 +311,40 @@ def _tagged(config: dict[str, Any], node: Any) -> dict[str, Any]:
     if not node.tags:
         return config
     return {**config, "tags": [*(config.get("tags") or ()), *node.tags]}
+
+
+# --- What a node returns.
+
+
+def writes_of(node: Any) -> dict[str, Any]:
+    """Return what writes a node's dict, as an option of the node; nothing for other nodes."""
+    if type(node) is not UntracedNode:
+        return {}
+    if node.writing is None:
+        node.writing = {"write": _writing(node)}
+    return node.writing  # type: ignore[no-any-return]  # made above
+
+
+def _writing(node: UntracedNode) -> Callable[[Any, Any], None]:
+    """Return what does for a dict what the writers do that `build_graph` gives a node.
+
+    LangGraph's first is what the dict updates, then what a `Command` asks for, then the edges; what
+    decides on an edge comes after it.
+    """
+    own, *others = node.writers
+    updates, _, *edges = own.writes
+    known = [(edge.channel, edge.value) for edge in edges]
+    branches = [partial(one.func, **one.kwargs) for one in others]
+
+    def write(value: Any, config: Any) -> None:
+        if type(value) is not dict:
+            node.write(value, config)
+            return
+        config[CONFIGURABLE][key.CONFIG_KEY_SEND]([*updates.mapper(value), *known])
+        for decide in branches:
+            decide(value, config=config)
+
+    return write
 
 
 # --- A task's run.
@@ -467,7 +403,7 @@ def run_with_retry(
         return _retry.run_with_retry(task, retry_policy, configurable)
     config = _begin(task, configurable)
     try:
-        return task.proc.invoke(task.input, config)
+        return task.proc.invoke(task.input, config, **writes_of(task.proc))
     except BaseException as error:
         again = replace(task, proc=_Raises(task, error))
         return _retry.run_with_retry(again, retry_policy, configurable)
@@ -484,7 +420,7 @@ async def arun_with_retry(
         return await _retry.arun_with_retry(task, retry_policy, stream, configurable)
     config = _begin(task, configurable)
     try:
-        return await task.proc.ainvoke(task.input, config)
+        return await task.proc.ainvoke(task.input, config, **writes_of(task.proc))
     except BaseException as error:
         again = replace(task, proc=_Raises(task, error))
         return await _retry.arun_with_retry(again, retry_policy, stream, configurable)
@@ -592,18 +528,32 @@ def _takes_path(save: Any) -> bool:
     return own or bool(vars(_loop)["put_writes_accepts_task_path"](save))
 
 
-class SyncLoop(LeanLoop, _loop.SyncPregelLoop):
+class PlainLoop(_loop.PregelLoop):
+    """What LangGraph's two loops inherit, without looking for what no channel is."""
+
+    __init__ = bound(_loop.PregelLoop.__init__, **_ABSENT)
+
+
+class SyncLoop(LeanLoop, _loop.SyncPregelLoop, PlainLoop):
     """LangGraph's loop for `stream`."""
 
     __init__ = bound(_loop.SyncPregelLoop.__init__, put_writes_accepts_task_path=_takes_path)
-    __enter__ = bound(_loop.SyncPregelLoop.__enter__, BackgroundExecutor=SyncExecutor)
+    __enter__ = bound(
+        _loop.SyncPregelLoop.__enter__,
+        BackgroundExecutor=SyncExecutor,
+        channels_from_checkpoint=lean_state.channels_from_checkpoint,
+    )
 
 
-class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop):
+class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop, PlainLoop):
     """LangGraph's loop for `astream`."""
 
     __init__ = bound(_loop.AsyncPregelLoop.__init__, put_writes_accepts_task_path=_takes_path)
-    __aenter__ = bound(_loop.AsyncPregelLoop.__aenter__, AsyncBackgroundExecutor=AsyncExecutor)
+    __aenter__ = bound(
+        _loop.AsyncPregelLoop.__aenter__,
+        AsyncBackgroundExecutor=AsyncExecutor,
+        achannels_from_checkpoint=lean_state.achannels_from_checkpoint,
+    )
 
 
 # --- LangGraph's `stream` and `astream` with these parts.
@@ -648,3 +598,11 @@ astream_messages: Final[Callable[..., Any]] = bound(main.Pregel.astream, partial
 stream: Final[Callable[..., Iterator[Any]]] = bound(main.Pregel.stream, **_PARTS)
 
 astream: Final[Callable[..., Any]] = bound(main.Pregel.astream, **_PARTS)
+
+last: Final[Callable[..., Iterator[Any]]] = bound(
+    main.Pregel.stream, **_PARTS, StreamProtocol=LastStream
+)
+"""`stream` for a reader of the last state and of interrupts alone."""
+
+alast: Final[Callable[..., Any]] = bound(main.Pregel.astream, **_PARTS, StreamProtocol=LastStream)
+"""The same of `astream`."""

@@ -188,6 +188,8 @@ class RunCall:
     input: Any
     config: Any
     kwargs: dict[str, Any] = field(default_factory=dict)
+    last_only: bool = False
+    """Of all chunks, only the last state and interrupts are read."""
     before: ThreadInfo | None = None
     """The thread's row before the run was opened."""
     poisoned: bool = False

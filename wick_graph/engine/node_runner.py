@@ -40,9 +40,17 @@ class UntracedNode(Runnable[Any, Any]):
         self.traced = traced
         self.bound = node.bound
         self.writers = node.flat_writers
+        self.writing: Any = None
+        """What `lean` has found out about the writers."""
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Run the node, then its writers."""
+    def invoke(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        write: Callable[[Any, Any], Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run the node, then its writers, or what writes in their place."""
         if config is None or _has_handlers(config):
             return self.traced.invoke(input, config, **kwargs)
         token = var_child_runnable_config.set(config)
@@ -50,9 +58,15 @@ class UntracedNode(Runnable[Any, Any]):
             value = self.bound.invoke(input, config)
         finally:
             var_child_runnable_config.reset(token)
-        return self._write(value, config)
+        return (write or self.write)(value, config)
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+    async def ainvoke(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        write: Callable[[Any, Any], Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Run the node, then its writers, which never wait."""
         if config is None or _has_handlers(config):
             return await self.traced.ainvoke(input, config, **kwargs)
@@ -61,9 +75,10 @@ class UntracedNode(Runnable[Any, Any]):
             value = await self.bound.ainvoke(input, config)
         finally:
             var_child_runnable_config.reset(token)
-        return self._write(value, config)
+        return (write or self.write)(value, config)
 
-    def _write(self, value: Any, config: RunnableConfig) -> Any:
+    def write(self, value: Any, config: RunnableConfig) -> Any:
+        """Hand what the node has returned to LangGraph's writers."""
         for writer in self.writers:
             value = writer.invoke(value, config)
         return value

@@ -12,11 +12,14 @@ import hashlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib import import_module, metadata
 from operator import attrgetter
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
+
+from langgraph.channels import DeltaChannel, UntrackedValue
 
 from wick_graph.langgraph_config import (
     CHECKPOINTER,
@@ -31,13 +34,18 @@ RELEASES: Final = frozenset({"1.2.22", "1.2.23", "1.2.24"})
 
 SOURCES: Final = {
     "langgraph._internal._config": "d5e211ccdf2da684",
+    "langgraph.channels.binop": "4eb8cdffdcacdf08",
+    "langgraph.graph._branch": "fd6a7d2a1d5fed26",
+    "langgraph.graph.state": "ccfff0c247570005",
     "langgraph.pregel._algo": "240ffc72f9d1300c 34ec2b51fce24577",
     "langgraph.pregel._checkpoint": "827270b7a6c97bc1",
     "langgraph.pregel._executor": "69e6c0be87ea0450",
     "langgraph.pregel._io": "c0354b6487349ac2",
     "langgraph.pregel._loop": "eafbba2ec5f92456",
+    "langgraph.pregel._messages": "1b0a1acd0c02456c 752e8eca3ecb38a1",
     "langgraph.pregel._retry": "e9d635fda3a3411d",
     "langgraph.pregel._runner": "002d8e07a54a8146",
+    "langgraph.pregel._write": "4f40bdad7dda4eed",
     "langgraph.pregel.main": "cf488a40acb87a0f",
     "langgraph.runtime": "e2c527f843a5c019",
 }
@@ -56,6 +64,8 @@ _USED: Final = {
         *("SyncPregelLoop.__init__", "AsyncPregelLoop.__init__", "put_writes_accepts_task_path"),
         "SyncPregelLoop._checkpointer_put_after_previous",
         "AsyncPregelLoop._checkpointer_put_after_previous",
+        *("PregelLoop.__init__", "PregelLoop._emit", "PregelLoop._suppress_interrupt"),
+        *("channels_from_checkpoint", "achannels_from_checkpoint", "ensure_message_ids"),
         *("prepare_next_tasks", "apply_writes", "BackgroundExecutor", "AsyncBackgroundExecutor"),
     ),
     "_algo": (
@@ -66,6 +76,7 @@ _USED: Final = {
         *("PregelRunner.tick", "PregelRunner.atick", "PregelRunner.commit"),
         *("run_with_retry", "arun_with_retry"),
     ),
+    "_write": ("ChannelWrite._write", "ChannelWrite.do_write", "_assemble_writes"),
 }
 """What must be LangGraph's own: none of these may be patched."""
 
@@ -81,12 +92,14 @@ _NAMED: Final = frozenset({"stream_mode", "output_keys", "context", "control", "
 
 _RESERVED: Final = frozenset({CHECKPOINTER, RUNTIME, DURABILITY})
 
-_OF_GRAPH: Final = (
+_OF_GRAPH: Final = attrgetter(
     *("cache", "cache_policy", "debug", "interrupt_after_nodes", "interrupt_before_nodes"),
     *("node_error_handler_map", "retry_policy", "step_timeout", "stream_eager"),
 )
 
-_OF_NODE: Final = ("cache_policy", "mapper", "retry_policy", "subgraphs", "tags", "timeout")
+_OF_NODE: Final = attrgetter(
+    "cache_policy", "mapper", "retry_policy", "subgraphs", "tags", "timeout"
+)
 
 _NODES: Final = ("__start__", "before_agent", "modify_request", "model", "tools")
 
@@ -156,9 +169,17 @@ def in_use() -> list[Any]:
 def _is_plain(graph: Any) -> bool:
     """Return whether a graph has an agent's nodes and none of LangGraph's extras."""
     nodes = graph.nodes
-    if tuple(nodes) != _NODES or any(getattr(graph, name) for name in _OF_GRAPH):
+    if tuple(nodes) != _NODES or any(_OF_GRAPH(graph)):
         return False
-    return not any(getattr(nodes[node], name) for node in _NODES[1:] for name in _OF_NODE)
+    if any(any(_OF_NODE(nodes[name])) for name in _NODES[1:]):
+        return False
+    return _are_plain(tuple(map(type, graph.channels.values())))
+
+
+@lru_cache(maxsize=64)
+def _are_plain(channels: tuple[type[Any], ...]) -> bool:
+    """Return whether each channel keeps its value, and is in each checkpoint."""
+    return not any(issubclass(one, (DeltaChannel, UntrackedValue)) for one in channels)
 
 
 def _asks_nothing_else(graph: Any, config: Mapping[str, Any], options: Mapping[str, Any]) -> bool:

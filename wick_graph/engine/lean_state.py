@@ -1,0 +1,226 @@
+"""The state of LangGraph's loop, read and written shorter; `lean` tells when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from langgraph._internal import _constants as key
+from langgraph._internal._typing import EMPTY_SEQ
+from langgraph.channels import (
+    BaseChannel,
+    BinaryOperatorAggregate,
+    EphemeralValue,
+    LastValue,
+    Topic,
+)
+from langgraph.checkpoint.base import writes_sort_key
+from langgraph.pregel import _algo, _loop
+
+from wick_graph.engine.channels import (
+    MISSING,
+    FastEphemeralChannel,
+    FastReducerChannel,
+    values_of,
+)
+
+# --- A step's writes, and the state that the route reads.
+#
+# A channel with a reducer, or with the last value, does nothing when a step passes without a write.
+
+_PASSIVE: Final = frozenset({LastValue, BinaryOperatorAggregate, FastReducerChannel})
+
+_CONTROL: Final = frozenset(
+    {
+        key.NO_WRITES,
+        key.PUSH,
+        key.RESUME,
+        key.INTERRUPT,
+        key.RETURN,
+        key.ERROR,
+        key.ERROR_SOURCE_NODE,
+    }
+)
+
+
+def apply_writes(
+    checkpoint: Any,
+    channels: Mapping[str, Any],
+    tasks: Iterable[Any],
+    get_next_version: Any,
+    trigger_to_nodes: Mapping[str, Sequence[str]],
+) -> set[str]:
+    """Apply the writes of a step's tasks, as LangGraph does; return the updated channels."""
+    done = list(tasks)
+    written = _written(done)
+    if not channels.keys() >= written.keys():
+        return _algo.apply_writes(checkpoint, channels, done, get_next_version, trigger_to_nodes)
+    versions = checkpoint["channel_versions"]
+    updated: set[str] = set()
+    read = _note_seen(checkpoint["versions_seen"], versions, channels, done)
+    version = get_next_version(max(versions.values(), default=None), None)
+
+    def note(name: str) -> None:
+        versions[name] = version
+        if channels[name].is_available():
+            updated.add(name)
+
+    for name in read:
+        if channels[name].consume():
+            versions[name] = version
+    for name, values in written.items():
+        if channels[name].update(values):
+            note(name)
+    if any(task.triggers for task in done):
+        _pass_step(channels, trigger_to_nodes, updated, note)
+    return updated
+
+
+def _pass_step(
+    channels: Mapping[str, Any],
+    trigger_to_nodes: Mapping[str, Sequence[str]],
+    updated: set[str],
+    note: Callable[[str], None],
+) -> None:
+    """Tell the channels that were not written that a step has passed, or that it was the last."""
+    asked, finishing = active(channels)
+    for name in asked:
+        channel = channels[name]
+        if name not in updated and channel.is_available() and channel.update(EMPTY_SEQ):
+            note(name)
+    for name in finishing if updated.isdisjoint(trigger_to_nodes) else ():
+        if channels[name].finish():
+            note(name)
+
+
+def active(channels: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the channels that a step may change without a write, and those that the end may."""
+    return _active_of(tuple(channels), tuple(map(type, channels.values())))
+
+
+@lru_cache(maxsize=64)
+def _active_of(
+    names: tuple[str, ...], types: tuple[type[Any], ...]
+) -> tuple[Sequence[str], Sequence[str]]:
+    kinds = dict(zip(names, types, strict=True))
+    active = [name for name, kind in kinds.items() if kind not in _PASSIVE]
+    return active, [name for name in active if kinds[name].finish is not BaseChannel.finish]
+
+
+def _written(tasks: list[Any]) -> dict[str, list[Any]]:
+    """Sort tasks by their path, and group what they wrote by channel."""
+    written: dict[str, list[Any]] = {}
+    if len(tasks) > 1:
+        tasks.sort(key=lambda task: writes_sort_key(_algo.task_path_str(task.path)))
+    for task in tasks:
+        for name, value in task.writes:
+            if name not in _CONTROL:
+                written.setdefault(name, []).append(value)
+    return written
+
+
+def _note_seen(
+    all_seen: Any, versions: Any, channels: Mapping[str, Any], tasks: list[Any]
+) -> set[str]:
+    """Note the versions that triggered tasks; return the channels that did."""
+    read = set()
+    for task in tasks:
+        seen = all_seen.setdefault(task.name, {})
+        for name in task.triggers:
+            if name in versions:
+                seen[name] = versions[name]
+            if name not in key.RESERVED and name in channels:
+                read.add(name)
+    return read
+
+
+def local_read(
+    scratchpad: Any,
+    channels: Mapping[str, Any],
+    managed: Any,
+    task: Any,
+    select: Any,
+    fresh: bool = False,
+) -> Any:
+    """Read the state with a task's own writes, as LangGraph does; copy only what changes."""
+    if isinstance(select, str) or not channels.keys() >= set(select):
+        return _algo.local_read(scratchpad, channels, managed, task, select, fresh)
+    if not fresh:
+        return values_of(channels, select)
+    written: dict[str, list[Any]] = {}
+    for name, value in task.writes:
+        if name in select:
+            written.setdefault(name, []).append(value)
+    read = {}
+    for name in select:
+        channel = read[name] = channels[name]
+        if name in written or type(channel) not in _PASSIVE:
+            channel = read[name] = channel.copy()
+            channel.update(written.get(name, []))
+    return values_of(read, read)
+
+
+_KNOWN: Final = _PASSIVE - {BinaryOperatorAggregate} | {Topic, EphemeralValue, FastEphemeralChannel}
+"""Channels of an agent; none is made of earlier checkpoints."""
+
+
+def channels_of(specs: Mapping[str, Any], checkpoint: Any) -> dict[str, Any] | None:
+    """Return a checkpoint's channels, as LangGraph does; None if one is not known here."""
+    values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+    made = {}
+    for name, spec in specs.items():
+        stored = values.get(name, MISSING)
+        kind = type(spec)
+        if kind not in _KNOWN or (
+            kind is FastReducerChannel and stored is MISSING and name in versions
+        ):
+            return None
+        made[name] = spec.from_checkpoint(stored)
+    return made
+
+
+_channels: Final[Any] = vars(_loop)["channels_from_checkpoint"]
+
+_achannels: Final[Any] = vars(_loop)["achannels_from_checkpoint"]
+
+
+def channels_from_checkpoint(specs: Any, checkpoint: Any, **options: Any) -> Any:
+    """Return a checkpoint's channels and managed values."""
+    made = channels_of(specs, checkpoint)
+    if made is not None:
+        return made, {}
+    return _channels(specs, checkpoint, **options)
+
+
+async def achannels_from_checkpoint(specs: Any, checkpoint: Any, **options: Any) -> Any:
+    """Return a checkpoint's channels and managed values."""
+    made = channels_of(specs, checkpoint)
+    if made is not None:
+        return made, {}
+    return await _achannels(specs, checkpoint, **options)
+
+
+# --- What a step says to a reader of the state, or of its changes.
+
+_values: Final[Any] = vars(_loop)["map_output_values"]
+
+_updates: Final[Any] = vars(_loop)["map_output_updates"]
+
+
+def output_values(keys: Any, writes: Any, channels: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the state if a step has changed it, as LangGraph does."""
+    if isinstance(keys, str) or not channels.keys() >= set(keys):
+        yield from _values(keys, writes, channels)
+    elif writes is True or any(name in keys for name, _ in writes):
+        yield values_of(channels, keys)
+
+
+def output_updates(keys: Any, tasks: list[tuple[Any, Any]], cached: bool = False) -> Any:
+    """Yield what a task has changed, as LangGraph does."""
+    [(task, writes)] = tasks
+    names = [name for name, _ in writes]
+    plain = not cached and not isinstance(keys, str) and not (task.config or {}).get("tags")
+    if not plain or len(set(names)) < len(names) or not _CONTROL.isdisjoint(names):
+        return _updates(keys, tasks, cached)
+    return iter([{task.name: {name: value for name, value in writes if name in keys} or None}])
