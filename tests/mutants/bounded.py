@@ -120,9 +120,33 @@ BOUNDED: Final = (
         ("test_D37_a_tenant_has_so_many_threads_and_runs",),
         (
             "Runs._start",
-            "len(self.live) >= self._limits.runs_per_tenant",
-            "len(self.live) > self._limits.runs_per_tenant",
+            "self.count > self._limits.runs_per_tenant",
+            "self.count > self._limits.runs_per_tenant + 1",
         ),
+    ),
+    mutant(
+        "runs-that-begin-not-counted",
+        "Runs that wait to open are among those that a tenant may have.",
+        ("test_those_that_wait_count_as_runs",),
+        ("Runs.count", "len(self.live) + len(self._beginning)", "len(self.live) + 1"),
+    ),
+    mutant(
+        "the-last-opens-first",
+        "Runs open in the order in which they came.",
+        ("test_few_open_at_a_time_in_the_order_in_which_they_came",),
+        ("Openings._next", "self._waiting.popleft()", "self._waiting.pop()"),
+    ),
+    mutant(
+        "later-ones-open-first",
+        "A run waits for those that had come when it opened, not for later ones.",
+        ("test_who_has_opened_waits_for_those_that_had_come_and_no_later_ones",),
+        ("Openings.ended", "self._held[0][0] < oldest", "not self._under_way"),
+    ),
+    mutant(
+        "the-first-word-waits-not",
+        "All say their first word before one goes on.",
+        ("test_all_say_their_first_word_before_one_calls_a_tool",),
+        ("DetachedRun._open", "await opening.let_others()", "pass"),
     ),
     mutant(
         "rate-not-counted",

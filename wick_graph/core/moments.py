@@ -291,7 +291,7 @@ class NodeListener:
 
     async def at(self, moment: Moment) -> Directive:
         """Hold the run if the listener wants to."""
-        if not self.holds:
+        if not holds(self._listener):
             return None
         moment.place = self._place
         return await self._listener.at(moment)

@@ -25,8 +25,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from types import FunctionType
 from typing import Any, Final
 
@@ -103,6 +103,10 @@ _ABSENT: Final[dict[str, Any]] = {
 """What LangGraph looks for in each channel at each step; `pinned` has seen that there is none."""
 
 
+_path_of: Final = lru_cache(maxsize=1_024)(_algo.task_path_str)
+"""A task's path as text; a path of equal parts has the same."""
+
+
 class LeanLoop:
     """The parts of LangGraph's loop that are served here; mixed into its two loops."""
 
@@ -115,7 +119,7 @@ class LeanLoop:
         map_output_values=lean_state.output_values,
         **_ABSENT,
     )
-    put_writes = bound(_loop.PregelLoop.put_writes, **_ABSENT)
+    put_writes = bound(_loop.PregelLoop.put_writes, task_path_str=_path_of, **_ABSENT)
     _output_writes = bound(
         _loop.PregelLoop.output_writes, map_output_updates=lean_state.output_updates
     )
@@ -439,25 +443,50 @@ class LeanRunner(_runner.PregelRunner):
 
 Now = Callable[[], None]
 
+Defer = Callable[[], Now | None]
 
-def _deferring(fn: Any, args: tuple[Any, ...]) -> tuple[Direct, Callable[[], Now | None]] | None:
-    """Return the saver and the save that LangGraph submits; None if it must be submitted."""
-    owner = getattr(fn, "__self__", None)
-    if isinstance(owner, SqlSaver):
-        is_own = _is_own(fn, "put_writes") or _is_own(fn, "aput_writes")
-        direct = Direct(owner)
-        return (direct, lambda: direct.writes(*args)) if is_own else None
-    if getattr(fn, "__name__", "") != "_checkpointer_put_after_previous":
-        return None
-    assert owner is not None
-    saver, (before, others, *rest) = owner.checkpointer, args
-    if not (isinstance(saver, SqlSaver) and _is_own(saver.put, "put")):
-        return None
-    if not _is_own(saver.aput, "aput") or others or not (before is None or _has_worked(before)):
-        return None
-    direct = Direct(saver)
-    behind = isinstance(owner, _loop.SyncPregelLoop)
-    return direct, lambda: direct.checkpoint(*rest, behind=behind)
+
+@dataclass(frozen=True, slots=True)
+class _Saves:
+    """What LangGraph submits of one kind, if it is our saver's."""
+
+    direct: Direct
+    are_writes: bool
+    behind: bool = False
+
+    @classmethod
+    def of(cls, fn: Any) -> _Saves | None:
+        """Return what a function saves; None if it is another's."""
+        owner = getattr(fn, "__self__", None)
+        if isinstance(owner, SqlSaver):
+            is_own = _is_own(fn, "put_writes") or _is_own(fn, "aput_writes")
+            return cls(Direct(owner), True) if is_own else None
+        if getattr(fn, "__name__", "") != "_checkpointer_put_after_previous":
+            return None
+        assert owner is not None
+        saver: Any = owner.checkpointer
+        if not (isinstance(saver, SqlSaver) and _is_own(saver.put, "put")):
+            return None
+        if not _is_own(saver.aput, "aput"):
+            return None
+        return cls(Direct(saver), False, isinstance(owner, _loop.SyncPregelLoop))
+
+    def defer(self, args: tuple[Any, ...]) -> Defer | None:
+        """Return what defers a save that LangGraph submits; None if it must be submitted."""
+        if self.are_writes:
+            return partial(self.direct.writes, *args)
+        before, others, *rest = args
+        if others or not (before is None or _has_worked(before)):
+            return None
+        return partial(self.direct.checkpoint, self.behind, *rest)
+
+
+class _Known(dict[Any, _Saves | None]):
+    """What each function saves that a run submits."""
+
+    def __missing__(self, fn: Any) -> _Saves | None:
+        self[fn] = made = _Saves.of(fn)
+        return made
 
 
 def _is_own(method: Any, name: str) -> bool:
@@ -476,42 +505,63 @@ _SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
 class AsyncExecutor(_executor.AsyncBackgroundExecutor):
     """LangGraph's executor, which calls the saver in a callback of the loop."""
 
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self._known = _Known()
+        self._later = 0
+        """Checkpoints that have not begun."""
+
     def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
-        """Submit a call; a save begins when a task would."""
-        found = _deferring(fn, args)
-        if found is None or asyncio._get_running_loop() is not self.loop:
+        """Submit a call; a checkpoint, which the run awaits, begins when a task would."""
+        saves = self._known[fn]
+        defer = None if saves is None else saves.defer(args)
+        if saves is None or defer is None or asyncio._get_running_loop() is not self.loop:
             return super().submit(fn, *args, **options)
         future = self.loop.create_future()
+        if saves.are_writes and not self._later and _save(future, saves.direct, defer):
+            return future
         self.tasks[future] = (False, True)
         future.add_done_callback(self.done)
-        self.loop.call_soon(_save, future, *found)
+        if not saves.are_writes or self._later:
+            self._later += 1
+            self.loop.call_soon(self._begin, future, saves.direct, defer)
         return future
 
+    def _begin(self, future: asyncio.Future[None], direct: Direct, defer: Defer) -> None:
+        self._later -= 1
+        if not future.done():  # cancelled before it began, as LangGraph's task would be
+            _save(future, direct, defer)
 
-def _save(future: asyncio.Future[None], direct: Direct, defer: Callable[[], Now | None]) -> None:
-    if future.done():  # cancelled before it began, as LangGraph's task would be
-        return
+
+def _save(future: asyncio.Future[None], direct: Direct, defer: Defer) -> bool:
+    """Defer a save or begin it; return whether nothing more is to come of it."""
     try:
         now = defer()
         if now is None:
             future.set_result(None)
-        else:
-            direct.save(now, future)
+            return True
+        direct.save(now, future)
     except Exception as error:
         future.set_exception(error)
+    return False
 
 
 class SyncExecutor(_executor.BackgroundExecutor):
     """LangGraph's executor, which defers in the caller's thread what may be deferred."""
 
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self._known = _Known()
+
     def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
         """Submit a call; a save that is deferred is done at once."""
-        found = _deferring(fn, args)
-        if found is None:
+        saves = self._known[fn]
+        defer = None if saves is None else saves.defer(args)
+        if defer is None:
             return super().submit(fn, *args, **options)
         future: Future[None] = Future()
         try:
-            now = found[1]()
+            now = defer()
         except Exception as error:
             self.tasks[future] = (False, True)
             future.set_exception(error)

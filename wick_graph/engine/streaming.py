@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
@@ -391,12 +392,24 @@ class QueueListener(_EventListener):
         raise RunCancelled
 
 
+@dataclass(slots=True)
+class Room:
+    """How far a reader in the run's own loop may be behind; it may change at any time."""
+
+    events: int = EVENT_QUEUE_SIZE
+
+
+ROOM: Final[ContextVar[Room | None]] = ContextVar("wick_room", default=None)
+"""That of the readers which begin in this context."""
+
+
 class LoopListener(_EventListener):
     """Events for a reader in the same loop; the run waits at each piece of text for room."""
 
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         super().__init__(run_id, thread_id, tokens)
         self._events: deque[Any] = deque()
+        self._most = ROOM.get() or Room()
         self._reader: asyncio.Future[None] | None = None
         self._closed = False
         self._room = asyncio.Event()
@@ -407,7 +420,7 @@ class LoopListener(_EventListener):
         if self._closed:
             return
         self._events.append(event)
-        if len(self._events) >= EVENT_QUEUE_SIZE and not self.holds:
+        if len(self._events) >= self._most.events and not self.holds:
             self.holds = True
             self._room.clear()
         if self._reader is not None:
@@ -438,7 +451,7 @@ class LoopListener(_EventListener):
         if not self._events:
             return None
         event = self._events.popleft()
-        if self.holds and len(self._events) < EVENT_QUEUE_SIZE:
+        if self.holds and len(self._events) < self._most.events:
             self._make_room()
         if type(event) is ChatModelStream:
             self._got.append(event.delta)

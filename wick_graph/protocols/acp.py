@@ -35,9 +35,10 @@ from wick_graph.hooks.approvals import KIND, shown_in
 from wick_graph.loading import backends_in
 from wick_graph.messages.content import visible
 from wick_graph.protocols.streams import StandardStreams
+from wick_graph.service.detached import DetachedRun, wait_for_start
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.service.options import LOCAL, Problem, problem_of
-from wick_graph.service.runs import DetachedRun, RunRequest, wait_for_start
+from wick_graph.service.runs import RunRequest
 from wick_graph.service.service import Service
 from wick_graph.store.server_rows import RUNNING, StreamRow
 

@@ -23,6 +23,7 @@ from wick_graph.engine.result import new_thread_id
 from wick_graph.messages.content import json_parts
 from wick_graph.server.limits import CLOSE, Budgets
 from wick_graph.server.sign_in import LINK, SignIns
+from wick_graph.service.detached import DetachedRun, wait_for_start
 from wick_graph.service.options import (
     LOCAL,
     Problem,
@@ -32,7 +33,7 @@ from wick_graph.service.options import (
     log,
     problem_of,
 )
-from wick_graph.service.runs import DetachedRun, RunRequest, wait_for_start
+from wick_graph.service.runs import RunRequest
 from wick_graph.service.service import Service, Tenant
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import ServerRuns, StreamRow, TokenScope, includes

@@ -39,9 +39,9 @@ class Limits:
     """Levels of nested containers in a body."""
     values: int = 20_000
     """Keys, items and containers in a body together."""
-    runs: int = 1_000
+    runs: int = 2_000
     """Concurrent runs."""
-    runs_per_tenant: int = 500
+    runs_per_tenant: int = 1_000
     threads_per_tenant: int = 100_000
     connections: int = 4_000
     """Open connections; further ones get 503."""
@@ -140,6 +140,11 @@ class Problem(Exception):  # an answer, not a failure
     def body(self) -> dict[str, Any]:
         """Return the answer's JSON."""
         return {"error": self.error, **self.more}
+
+
+def stopping() -> Problem:
+    """Return the answer to a new run while the server stops."""
+    return Problem(503, "the server is stopping; try again", headers={"Retry-After": "5"})
 
 
 def error_body(problem: Problem, path: str) -> dict[str, Any]:

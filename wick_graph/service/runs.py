@@ -11,7 +11,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Mapping,
 )
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,6 @@ from langchain_core.messages import HumanMessage
 
 from wick_graph.core.bridge import ASYNC_BRIDGE
 from wick_graph.engine.agent import Agent
-from wick_graph.engine.result import Result
 from wick_graph.engine.thread_turn import cancel
 from wick_graph.errors import (
     ConfigError,
@@ -31,10 +29,11 @@ from wick_graph.errors import (
     ThreadNotFoundError,
     WickError,
 )
-from wick_graph.events import CANCELLED, Done, Event, Failed
-from wick_graph.service.event_log import EventLog, Wire, changes, set_within
+from wick_graph.events import CANCELLED, Event
+from wick_graph.service.detached import DetachedRun, Opening, Openings, row_of
+from wick_graph.service.event_log import EventLog, changes, set_within
 from wick_graph.service.metrics import Metrics
-from wick_graph.service.options import Limits, Problem, log, public_message
+from wick_graph.service.options import Limits, Problem, log, public_message, stopping
 from wick_graph.store import SqlSaver
 from wick_graph.store.notices import topic
 from wick_graph.store.server_rows import QUEUED, StreamRow
@@ -46,14 +45,12 @@ if TYPE_CHECKING:
     from wick_graph.config import LimitsConfig
 
 
-# --- One detached run: its request, and its way to the last event.
+# --- What a run is to do.
 
 
 Kind = Literal["message", "resume"]
 
 _NOTHING: Final = object()
-
-CUT_OFF: Final = "the server was restarted; the step is done again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,111 +143,6 @@ def with_schema(agent: Agent, schema: Mapping[str, Any] | None) -> Agent:
     return agent.with_output(schema)
 
 
-class DetachedRun:
-    """A run in this process that does not depend on a client connection."""
-
-    def __init__(
-        self, row: StreamRow, event_log: EventLog, *, recovered: bool = False, cut_off: bool = False
-    ) -> None:
-        self.row, self.event_log = row, event_log
-        self.recovered, self._cut_off = recovered, cut_off
-        self.result: Result | None = None
-        self.failure: BaseException | None = None
-        self.status = "running"
-        self.suspended = False
-        """Whether the server has suspended the run; it resumes after a restart."""
-        self.draining = False
-        """Whether the run is suspended before its next model call."""
-        self.first = asyncio.Event()
-        """Set at the run's first event or its end."""
-        self.task: asyncio.Task[None] | None = None
-
-    async def drive(self, events: AsyncIterator[Event]) -> None:
-        """Put the run's events into the log; log its end even if it fails or is cancelled."""
-        writer = asyncio.create_task(self.event_log.work())
-        last: Wire | None = None
-        try:
-            last = await self._pass_on(events)
-        except asyncio.CancelledError:
-            self.status = "cancelled"
-            last = None if self.suspended else self._last(CANCELLED)
-        except Exception as error:  # the input was refused late, or the store failed
-            self.failure, self.status = error, "failed"
-            lost = self.recovered and isinstance(error, ThreadBusyError)
-            last = None if lost else self._last(public_message(error))  # another server has the run
-        try:
-            if last is not None:
-                await _to_the_end(self._close(last, writer))
-        except ThreadBusyError as error:  # another server has written its end
-            log.info("%s", error)
-        except WickError as error:  # its row says that it is running, so it will be recovered
-            log.error("the end of run %s cannot be written: %s", self.row.run_id, error)
-            last = None
-        finally:
-            if last is None:
-                await _to_the_end(self._leave())
-            writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await writer
-            self.first.set()
-
-    async def _pass_on(self, events: AsyncIterator[Event]) -> Wire:
-        try:
-            async for event in events:
-                self.first.set()
-                failed = event.exception if isinstance(event, Failed) else None
-                if self.recovered and isinstance(failed, ThreadBusyError):
-                    raise failed
-                if self._cut_off:
-                    self._cut_off = False
-                    cut_off = {"error": CUT_OFF, "delay": 0}
-                    await self.event_log.put(self.row.tell("on_chat_model_retry", cut_off))
-                if isinstance(event, Failed):
-                    self.failure, self.status = event.exception, event.stopped_because
-                    cancelled = event.stopped_because == "cancelled"
-                    error = event.exception or WickError(event.error)
-                    return self._last(CANCELLED if cancelled else public_message(error))
-                wire = wire_of(event)
-                if isinstance(event, Done):
-                    self.status, self.result = event.stopped_because, event.result
-                    return wire
-                await self.event_log.put(wire)
-                if self.draining and wire["event"] == "on_chat_model_start":
-                    self._suspend()  # all steps before it are stored
-        finally:
-            await events.aclose()  # type: ignore[attr-defined]  # an async generator
-        raise AssertionError("a run ends with an event")
-
-    def rest(self) -> None:
-        """Suspend the run when the calls that are under way have ended."""
-        self.draining = True
-        if not self.first.is_set():  # nothing is under way
-            self._suspend()
-
-    def _suspend(self) -> None:
-        if not self.suspended and self.task is not None:
-            self.suspended = True
-            self.task.cancel()
-
-    async def _leave(self) -> None:
-        """Let any server recover the run."""
-        streams = self.event_log.saver.streams
-        with contextlib.suppress(WickError):  # then it is recovered after this process ends
-            await streams.run(streams.leave, self.row)
-
-    async def _close(self, last: Wire, writer: asyncio.Task[None]) -> None:
-        await self.event_log.put(last)
-        await writer
-
-    def _last(self, error: str) -> dict[str, Any]:
-        return self.row.tell("error", {"error": error, "stopped_because": self.status})
-
-
-def row_of(run: DetachedRun | StreamRow) -> StreamRow:
-    """Return the row of a run, wherever it goes on."""
-    return run.row if isinstance(run, DetachedRun) else run
-
-
 class Queue(Protocol):
     """Where the runs go that workers execute."""
 
@@ -264,38 +156,6 @@ class Queue(Protocol):
 
     async def place(self, tenant: str) -> None:
         """Give waiting runs of a tenant to the workers; never raises."""
-
-
-async def wait_for_start(run: DetachedRun, seconds: float = 0.5) -> None:
-    """Wait for a run's first event or its end, for `seconds` at most.
-
-    Raises:
-        ThreadBusyError: Another process has the thread.
-        ThreadNotFoundError: There is nothing to resume.
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await run.first.wait()
-    if isinstance(run.failure, ThreadBusyError | ThreadNotFoundError) and run.result is None:
-        raise run.failure
-
-
-def wire_of(event: Event) -> dict[str, Any]:
-    """Convert an event to the form that readers get."""
-    made = event.to_dict()
-    if isinstance(event, Done):
-        ids = {"trace_id": event.run_id, "thread_id": event.thread_id}
-        made["data"] = {**ids, **made.get("data", {})}
-    return made
-
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Finish some work even if the current task is cancelled meanwhile."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([task])
-    task.result()
 
 
 # --- The runs of a tenant: start, find, cancel, recover after a crash.
@@ -341,6 +201,7 @@ class Runs:
         """By thread with a debug session: returns it if it is to hold the next run, else None."""
         self.machine: Callable[[str], str] = lambda agent_id: ""
         """Returns the machine that has the files of an agent; empty if all have them."""
+        self._openings = Openings()
         self._beginning: dict[str, asyncio.Event] = {}
         """By thread: set when a run has been started or refused."""
 
@@ -358,6 +219,11 @@ class Runs:
         finally:
             del self._beginning[thread_id]
             mine.set()
+
+    @property
+    def count(self) -> int:
+        """How many go on here, and how many begin."""
+        return len(self.live) + len(self._beginning)
 
     @property
     def is_external(self) -> bool:
@@ -433,27 +299,43 @@ class Runs:
             return self._known(row, data, where)
         if thread_id in self.live:
             raise ThreadBusyError("thread is busy")
-        if len(self.live) >= self._limits.runs_per_tenant:
+        if self.count > self._limits.runs_per_tenant:  # this one is among them
             raise Problem(
                 429,
                 "the tenant has too many runs; wait for one to end",
                 headers={"Retry-After": "1"},
             )
-        run_id = str(uuid.uuid4())
-        most = self._limits.threads_per_tenant
-        more: dict[str, Any] = {"named": named}
-        more["machine"] = await self._files(thread_id, request.agent_id)
-        row = await streams.run_and_tell(
-            thread_id, streams.begin, thread_id, run_id, data, hashed, most, **more
-        )
-        if row is None:
-            raise Problem(429, "the tenant has too many threads; delete some")
-        if row.run_id != run_id:
-            return self._known(row, data, where)
+        opening = self._openings.come()
+        try:
+            await opening.begin()
+            if self._openings.closed:
+                raise stopping()
+            run_id = str(uuid.uuid4())
+            most = self._limits.threads_per_tenant
+            more: dict[str, Any] = {"named": named}
+            more["machine"] = await self._files(thread_id, request.agent_id)
+            row = await streams.run_and_tell(
+                thread_id, streams.begin, thread_id, run_id, data, hashed, most, **more
+            )
+            if row is None:
+                raise Problem(429, "the tenant has too many threads; delete some")
+            if row.run_id == run_id:
+                return await self._begin(agent, request, row, opening)
+        except BaseException:
+            opening.end()
+            raise
+        opening.end()
+        return self._known(row, data, where)
+
+    async def _begin(
+        self, agent: Agent, request: RunRequest, row: StreamRow, opening: Opening
+    ) -> DetachedRun:
+        """Begin a new run, and its way to its first word."""
         if row.first > 1:
-            await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
-        run = DetachedRun(row, EventLog(self._saver, row, row.first))
-        return self._drive(run, request.begin(agent, row, self._holder(thread_id)))
+            streams, most = self._saver.streams, self._limits.events_kept_of_runs
+            await streams.run(streams.trim, row.thread_id, most)
+        run = DetachedRun(row, EventLog(self._saver, row, row.first), opening=opening)
+        return self._drive(run, request.begin(agent, row, self._holder(row.thread_id)))
 
     async def _with_tools(self, request: RunRequest, thread_id: str) -> RunRequest:
         """Give an answer the caller's tools of the run that asked."""
@@ -646,6 +528,7 @@ class Runs:
 
     async def suspend(self, seconds: float, stop_now: asyncio.Event, *, soon: bool = False) -> None:
         """Give live runs some seconds to end, or `soon` their calls, then suspend the others."""
+        self._openings.close()
         for run in [*self.live.values()] if soon else ():
             run.rest()
         if tasks := [run.task for run in self.live.values() if run.task is not None]:

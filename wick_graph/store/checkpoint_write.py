@@ -9,15 +9,28 @@ from typing import Any, Final
 import ormsgpack
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    EXCLUDED_METADATA_KEYS,
     WRITES_IDX_MAP,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
-    get_checkpoint_metadata,
 )
 
 from wick_graph.errors import StorageError
-from wick_graph.langgraph_config import PUSH, Address, address_of
+from wick_graph.langgraph_config import (
+    CHECKPOINTER,
+    CONFIGURABLE,
+    DURABILITY,
+    PUSH,
+    READ,
+    RESUMING,
+    RUN,
+    RUNTIME,
+    TASK_ID,
+    WRITER,
+    Address,
+    address_of,
+)
 from wick_graph.store.checkpoint_read import Reader, find
 from wick_graph.store.codec import Codec
 from wick_graph.store.commit_policy import Apply, Entry
@@ -294,6 +307,33 @@ class StepTransaction:
 # --- Saving a superstep's parts: at once, or with the next commit if that loses nothing.
 
 
+_LANGGRAPHS: Final = frozenset(
+    {
+        *EXCLUDED_METADATA_KEYS,
+        *(RUN, WRITER, RUNTIME, RESUMING, CHECKPOINTER, READ, TASK_ID, DURABILITY),
+    }
+)
+"""Keys of a config that never are a checkpoint's; the others of that kind begin with `__`."""
+
+
+def metadata_of(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint's metadata with what its run's config adds, as LangGraph does."""
+    made = {k: v.replace("\0", "") if isinstance(v, str) else v for k, v in metadata.items()}
+    for given in (config.get("metadata"), config.get(CONFIGURABLE)):
+        if not given:
+            continue
+        own = given.keys() - _LANGGRAPHS
+        for key in given if len(own) > 1 else own:  # in their order
+            value = given[key]
+            if key in made or key not in own or key.startswith("__"):
+                continue
+            if isinstance(value, str):
+                made[key] = value.replace("\0", "")
+            elif isinstance(value, int | float):
+                made[key] = value
+    return made
+
+
 _CHANGED: Final = frozenset({list, dict})
 """Types of values that a reducer may change in place before they are written."""
 
@@ -334,7 +374,7 @@ class CheckpointWriter:
         new_versions: ChannelVersions,
     ) -> Now | None:
         """Defer a checkpoint if the policy allows it; otherwise return what saves it."""
-        full: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
+        full = metadata_of(config, metadata)
         lease, policy = writer_of(config, at.checkpoint_id)
         waits = self.core.deferred.checkpoint_can_wait(at, policy)
         waits = waits or waits_for_first_step(config, at, metadata.get("source"))

@@ -512,7 +512,7 @@ class Direct:
         self._saving, self._core = saver._saving, saver._core
 
     def checkpoint(
-        self, config: RunnableConfig, *given: Any, behind: bool
+        self, behind: bool, config: RunnableConfig, *given: Any
     ) -> Callable[[], None] | None:
         """Defer a checkpoint if it may wait; otherwise return what saves it.
 

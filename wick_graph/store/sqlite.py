@@ -66,6 +66,11 @@ if (bytes, sqlite3.PrepareProtocol) not in sqlite3.adapters:
     sqlite3.register_adapter(bytes, bytes)
 
 
+_execute: Final = sqlite3.Connection.execute
+
+_executemany: Final = sqlite3.Connection.executemany
+
+
 class Connection(sqlite3.Connection):
     """A connection that marks its file as open in this process."""
 
@@ -78,11 +83,11 @@ class Connection(sqlite3.Connection):
 
     def execute(self, text: str | Prepared, values: Any = (), /) -> sqlite3.Cursor:
         """Run a statement."""
-        return super().execute(text if isinstance(text, str) else text.text, values)
+        return _execute(self, text if isinstance(text, str) else text.made or text.text, values)
 
     def executemany(self, text: str | Prepared, rows: Iterable[Any], /) -> sqlite3.Cursor:
         """Run a statement once for each row of values."""
-        return super().executemany(text if isinstance(text, str) else text.text, rows)
+        return _executemany(self, text if isinstance(text, str) else text.made or text.text, rows)
 
     def claim(self, path: Path) -> None:
         """Mark this connection's file as open."""
@@ -112,7 +117,7 @@ def place_of(path: Path) -> Place | None:
         StorageError: The file cannot be examined.
     """
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116  # on the path of every transaction
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -171,7 +176,7 @@ def _mounts() -> str:
 def _check_file_header(path: Path) -> None:
     """Refuse a file that is not ours, by its header alone."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116  # on the path of every transaction
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
             raise StorageError(f"{path} is {kind}; name a file for the database")

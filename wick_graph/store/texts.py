@@ -85,11 +85,12 @@ class Prepared:
     One with a name in `made.sql` is not: its text is there.
     """
 
-    __slots__ = ("_make", "_text", "name", "order")
+    __slots__ = ("_make", "made", "name", "order")
 
     def __init__(self, make: Callable[[], Executable], *order: str) -> None:
         self._make = make
-        self._text: str | None = None
+        self.made: str | None = None
+        """The text, once it was asked for."""
         self.order = order
         self.name = ""
 
@@ -101,9 +102,9 @@ class Prepared:
     @property
     def text(self) -> str:
         """The text in SQLite's dialect."""
-        if self._text is None:
-            self._text = made_text("sqlite", self.name) or self.compiled()
-        return self._text
+        if self.made is None:
+            self.made = made_text("sqlite", self.name) or self.compiled()
+        return self.made
 
     def compiled(self) -> str:
         """Make the text in SQLite's dialect."""

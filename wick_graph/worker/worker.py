@@ -14,8 +14,9 @@ from procrastinate.connector import BaseAsyncConnector
 from procrastinate.manager import JobManager
 
 from wick_graph.errors import ThreadBusyError, ThreadNotFoundError, WickError
+from wick_graph.service.detached import DetachedRun
 from wick_graph.service.options import log
-from wick_graph.service.runs import PLACED, DetachedRun
+from wick_graph.service.runs import PLACED
 from wick_graph.service.service import Service, Tenant
 from wick_graph.store.leases import Asking
 from wick_graph.store.server_rows import QUARANTINED, RUNNING, StreamRow

@@ -17,9 +17,10 @@ from wick_graph.server import schemas
 from wick_graph.server.guard import Reader, RequestContext, Runner
 from wick_graph.server.routes.runs import SUSPENDED, finished, streamed
 from wick_graph.server.sse import EventStream
+from wick_graph.service.detached import DetachedRun, row_of
 from wick_graph.service.event_log import events_after
 from wick_graph.service.options import Problem, openai_error
-from wick_graph.service.runs import DetachedRun, RunRequest, row_of, with_schema
+from wick_graph.service.runs import RunRequest, with_schema
 from wick_graph.store.server_rows import StreamRow
 
 # --- Convert runs to OpenAI's JSON: whole answers, and chunks of streamed ones.

@@ -17,9 +17,10 @@ from wick_graph.server import schemas
 from wick_graph.server.guard import Answerer, Reader, RequestContext, Runner
 from wick_graph.server.schemas import run_answer, stream_answer
 from wick_graph.server.sse import EventStream, frame
+from wick_graph.service.detached import DetachedRun, row_of
 from wick_graph.service.event_log import Wire, events_after
 from wick_graph.service.options import OnDisconnect, Problem, problem_of
-from wick_graph.service.runs import DetachedRun, RunRequest, row_of, with_schema
+from wick_graph.service.runs import RunRequest, with_schema
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
 # --- Start, follow, cancel and resume runs.

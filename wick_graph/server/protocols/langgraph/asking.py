@@ -24,8 +24,9 @@ from wick_graph.messages.validation import read_input
 from wick_graph.server import schemas
 from wick_graph.server.guard import RequestContext
 from wick_graph.server.protocols.langgraph import shapes
+from wick_graph.service.detached import row_of
 from wick_graph.service.options import Problem, log
-from wick_graph.service.runs import RunRequest, row_of
+from wick_graph.service.runs import RunRequest
 from wick_graph.store.server_rows import StreamRow
 
 Strategy = Literal["reject", "enqueue", "interrupt", "rollback"]

@@ -1,0 +1,294 @@
+"""One detached run: its way to its first word, and on to its last event.
+
+A run opens until it waits for its model. Runs that open all at once share the processor, and all
+say their first word when the last one has opened. So few of a tenant open at a time, in the order
+in which they came. A run that has said its first word then waits until all have opened that had
+come by then. It does so once, and not for those that come later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Final
+
+from wick_graph.engine.result import Result
+from wick_graph.engine.streaming import ROOM, Room
+from wick_graph.errors import ThreadBusyError, ThreadNotFoundError, WickError
+from wick_graph.events import CANCELLED, Done, Event, Failed
+from wick_graph.service.event_log import EventLog, Wire
+from wick_graph.service.options import log, public_message
+from wick_graph.store.server_rows import StreamRow
+
+# --- The order in which runs open.
+
+
+MOST: Final = 32
+"""The most runs that open at a time; they share commits."""
+
+SLOW: Final = 0.5
+"""Seconds after which a run that still opens keeps no others: a hook or a debugger may hold it."""
+
+
+class Opening:
+    """One run's place in the order."""
+
+    __slots__ = ("_openings", "_timer", "number", "turn")
+
+    def __init__(self, openings: Openings, number: int) -> None:
+        self._openings, self.number = openings, number
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def begin(self) -> None:
+        """Wait until it is this run's turn."""
+        try:
+            await self.turn
+        except asyncio.CancelledError:
+            self.end()
+            raise
+
+    def start(self) -> None:
+        """Give it its turn, which ends after a while in any case."""
+        if not self.turn.done():
+            self.turn.set_result(None)
+        self._timer = asyncio.get_running_loop().call_later(SLOW, self.end)
+
+    def end(self) -> None:
+        """End its turn: it waits for its model, or has ended; a second call does nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._openings.ended(self)
+
+    async def let_others(self) -> None:
+        """Wait until all have opened that have come by now."""
+        self.end()
+        await self._openings.opened_all_until(self._openings.newest)
+
+
+class Openings:
+    """The runs of a tenant that open, or wait for it."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        """The number of the run that came last."""
+        self.closed = False
+        self._under_way: dict[int, Opening] = {}
+        """By number, in the order in which they came; those that wait among them."""
+        self._waiting: deque[Opening] = deque()
+        self._opening = 0
+        self._held: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Runs that have opened, in their order, each with the run that it lets open."""
+
+    def come(self) -> Opening:
+        """Take a place in the order."""
+        self.newest += 1
+        made = self._under_way[self.newest] = Opening(self, self.newest)
+        self._waiting.append(made)
+        self._next()
+        return made
+
+    def ended(self, one: Opening) -> None:
+        """Note that one has opened, and begin the next."""
+        if self._under_way.pop(one.number, None) is None:
+            return
+        if one.turn.done() and not one.turn.cancelled():
+            self._opening -= 1
+        self._next()
+        oldest = next(iter(self._under_way), self.newest + 1)
+        while self._held and self._held[0][0] < oldest:
+            held = self._held.popleft()[1]
+            if not held.done():
+                held.set_result(None)
+
+    async def opened_all_until(self, number: int) -> None:
+        """Wait until each that came with this number or before has opened."""
+        if next(iter(self._under_way), number + 1) <= number:
+            held = asyncio.get_running_loop().create_future()
+            self._held.append((number, held))
+            await held
+
+    def close(self) -> None:
+        """Give the ones that wait their turn: the server stops, and refuses them."""
+        self.closed = True
+        for one in self._waiting:
+            if not one.turn.done():
+                one.turn.set_result(None)
+        self._waiting.clear()
+
+    def _next(self) -> None:
+        while self._waiting and self._opening < MOST:
+            one = self._waiting.popleft()
+            if not one.turn.done():
+                self._opening += 1
+                one.start()
+
+
+# --- A run that does not depend on a connection.
+
+
+_FIRST_WORD: Final = frozenset({"on_chat_model_stream", "on_chat_model_end"})
+"""Events by which a run has said its first word, or its model has said none."""
+
+CUT_OFF: Final = "the server was restarted; the step is done again"
+
+
+class DetachedRun:
+    """A run in this process that does not depend on a client connection."""
+
+    def __init__(
+        self,
+        row: StreamRow,
+        event_log: EventLog,
+        *,
+        recovered: bool = False,
+        cut_off: bool = False,
+        opening: Opening | None = None,
+    ) -> None:
+        self.row, self.event_log = row, event_log
+        self._opening = opening
+        """Its way to its first word; None for a run that opens beside all others."""
+        self._room = Room()
+        self.recovered, self._cut_off = recovered, cut_off
+        self.result: Result | None = None
+        self.failure: BaseException | None = None
+        self.status = "running"
+        self.suspended = False
+        """Whether the server has suspended the run; it resumes after a restart."""
+        self.draining = False
+        """Whether the run is suspended before its next model call."""
+        self.first = asyncio.Event()
+        """Set at the run's first event or its end."""
+        self.task: asyncio.Task[None] | None = None
+
+    async def drive(self, events: AsyncIterator[Event]) -> None:
+        """Put the run's events into the log; log its end even if it fails or is cancelled."""
+        writer = asyncio.create_task(self.event_log.work())
+        ROOM.set(self._room)
+        last: Wire | None = None
+        try:
+            last = await self._pass_on(events)
+        except asyncio.CancelledError:
+            self.status = "cancelled"
+            last = None if self.suspended else self._last(CANCELLED)
+        except Exception as error:  # the input was refused late, or the store failed
+            self.failure, self.status = error, "failed"
+            lost = self.recovered and isinstance(error, ThreadBusyError)
+            last = None if lost else self._last(public_message(error))  # another server has the run
+        try:
+            if last is not None:
+                await _to_the_end(self._close(last, writer))
+        except ThreadBusyError as error:  # another server has written its end
+            log.info("%s", error)
+        except WickError as error:  # its row says that it is running, so it will be recovered
+            log.error("the end of run %s cannot be written: %s", self.row.run_id, error)
+            last = None
+        finally:
+            if self._opening is not None:
+                self._opening.end()
+            if last is None:
+                await _to_the_end(self._leave())
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await writer
+            self.first.set()
+
+    async def _pass_on(self, events: AsyncIterator[Event]) -> Wire:
+        try:
+            async for event in events:
+                self.first.set()
+                failed = event.exception if isinstance(event, Failed) else None
+                if self.recovered and isinstance(failed, ThreadBusyError):
+                    raise failed
+                if self._cut_off:
+                    self._cut_off = False
+                    cut_off = {"error": CUT_OFF, "delay": 0}
+                    await self.event_log.put(self.row.tell("on_chat_model_retry", cut_off))
+                if isinstance(event, Failed):
+                    self.failure, self.status = event.exception, event.stopped_because
+                    cancelled = event.stopped_because == "cancelled"
+                    error = event.exception or WickError(event.error)
+                    return self._last(CANCELLED if cancelled else public_message(error))
+                wire = wire_of(event)
+                if isinstance(event, Done):
+                    self.status, self.result = event.stopped_because, event.result
+                    return wire
+                await self.event_log.put(wire)
+                if self._opening is not None:
+                    await self._open(self._opening, wire["event"])
+                if self.draining and wire["event"] == "on_chat_model_start":
+                    self._suspend()  # all steps before it are stored
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]  # an async generator
+        raise AssertionError("a run ends with an event")
+
+    async def _open(self, opening: Opening, event: str) -> None:
+        """End its way to its first word when it waits for the model; then let others open."""
+        opening.end()
+        if event in _FIRST_WORD:
+            self._opening, self._room.events = None, 1  # no more work is done meanwhile
+            await opening.let_others()
+            self._room.events = Room().events
+
+    def rest(self) -> None:
+        """Suspend the run when the calls that are under way have ended."""
+        self.draining = True
+        if not self.first.is_set():  # nothing is under way
+            self._suspend()
+
+    def _suspend(self) -> None:
+        if not self.suspended and self.task is not None:
+            self.suspended = True
+            self.task.cancel()
+
+    async def _leave(self) -> None:
+        """Let any server recover the run."""
+        streams = self.event_log.saver.streams
+        with contextlib.suppress(WickError):  # then it is recovered after this process ends
+            await streams.run(streams.leave, self.row)
+
+    async def _close(self, last: Wire, writer: asyncio.Task[None]) -> None:
+        await self.event_log.put(last)
+        await writer
+
+    def _last(self, error: str) -> dict[str, Any]:
+        return self.row.tell("error", {"error": error, "stopped_because": self.status})
+
+
+def row_of(run: DetachedRun | StreamRow) -> StreamRow:
+    """Return the row of a run, wherever it goes on."""
+    return run.row if isinstance(run, DetachedRun) else run
+
+
+async def wait_for_start(run: DetachedRun, seconds: float = 0.5) -> None:
+    """Wait for a run's first event or its end, for `seconds` at most.
+
+    Raises:
+        ThreadBusyError: Another process has the thread.
+        ThreadNotFoundError: There is nothing to resume.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await run.first.wait()
+    if isinstance(run.failure, ThreadBusyError | ThreadNotFoundError) and run.result is None:
+        raise run.failure
+
+
+def wire_of(event: Event) -> dict[str, Any]:
+    """Convert an event to the form that readers get."""
+    made = event.to_dict()
+    if isinstance(event, Done):
+        ids = {"trace_id": event.run_id, "thread_id": event.thread_id}
+        made["data"] = {**ids, **made.get("data", {})}
+    return made
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Finish some work even if the current task is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    task.result()
