@@ -221,7 +221,7 @@ def address_of(config: RunnableConfig) -> Address:
     Raises:
         StorageError: the config names no thread.
     """
-    asked = configurable(config)
+    asked: Mapping[str, Any] = config.get(CONFIGURABLE) or {}  # no call more: for each save
     thread_id = asked.get(THREAD_ID)
     if thread_id is None:
         raise StorageError(

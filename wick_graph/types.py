@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, NewType
 
 ThreadId = NewType("ThreadId", str)
@@ -77,6 +77,16 @@ class MessageList(list[Any]):
             self.reindex()  # another branch has this id at another position: use an own index
             self.places[message_id] = at
         self.append(message)
+
+    def push_all(self, messages: Sequence[Any]) -> None:
+        """Append messages that are not in the list."""
+        own = {message.id: at for at, message in enumerate(messages, len(self))}
+        if len(own) == len(messages) and self.places.keys().isdisjoint(own):
+            self.places.update(own)
+            self.extend(messages)
+        else:
+            for message in messages:
+                self.push(message)
 
     def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
         return list, (list(self),)

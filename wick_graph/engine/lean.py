@@ -27,12 +27,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from operator import itemgetter
 from types import FunctionType
 from typing import Any, Final
 
 from langchain_core.runnables import Runnable
 from langgraph._internal import _config
 from langgraph._internal import _constants as key
+from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.pregel import _algo, _executor, _loop, _retry, _runner, main
 from langgraph.pregel.protocol import StreamProtocol
 from langgraph.runtime import ExecutionInfo, Runtime
@@ -41,7 +43,7 @@ from langgraph.types import PregelExecutableTask, Send
 from wick_graph.engine import lean_state
 from wick_graph.engine.channels import values_of
 from wick_graph.engine.node_runner import UntracedNode
-from wick_graph.langgraph_config import CONFIGURABLE
+from wick_graph.langgraph_config import CHECKPOINT_ID, CHECKPOINT_NS, CONFIGURABLE
 from wick_graph.store import SqlSaver
 from wick_graph.store.saver import Direct
 
@@ -107,6 +109,12 @@ _path_of: Final = lru_cache(maxsize=1_024)(_algo.task_path_str)
 """A task's path as text; a path of equal parts has the same."""
 
 
+_MARKS: Final = frozenset({*WRITES_IDX_MAP, key.ERROR_SOURCE_NODE})
+"""What a task writes that has not simply ended."""
+
+_NAME: Final = itemgetter(0)
+
+
 class LeanLoop:
     """The parts of LangGraph's loop that are served here; mixed into its two loops."""
 
@@ -119,12 +127,33 @@ class LeanLoop:
         map_output_values=lean_state.output_values,
         **_ABSENT,
     )
-    put_writes = bound(_loop.PregelLoop.put_writes, task_path_str=_path_of, **_ABSENT)
+    _put_checkpoint = bound(
+        _loop.PregelLoop._put_checkpoint, create_checkpoint=lean_state.create_checkpoint
+    )
+    _put_writes = bound(_loop.PregelLoop.put_writes, task_path_str=_path_of, **_ABSENT)
     _output_writes = bound(
         _loop.PregelLoop.output_writes, map_output_updates=lean_state.output_updates
     )
     _owed: Callable[[], Iterable[Any]] | None = None
     """Makes the last state that a `LastStream` gets at the end."""
+
+    def put_writes(self: Any, task_id: str, writes: Any, *, cached: bool = False) -> None:
+        """Keep and save what a task has written; what is not usual is LangGraph's to do."""
+        task = self.tasks.get(task_id) if type(writes) is deque and writes else None
+        save = self.checkpointer_put_writes
+        plain = save is None or self.checkpointer_put_writes_accepts_task_path
+        if task is None or cached or not plain or not _MARKS.isdisjoint(map(_NAME, writes)):
+            self._put_writes(task_id, writes, cached=cached)
+            return
+        self._written_task_ids.add(task_id)
+        kept = [one for one in self.checkpoint_pending_writes if one[0] != task_id]
+        self.checkpoint_pending_writes = [*kept, *[(task_id, *write) for write in writes]]
+        if save is not None:
+            at, ns = self.checkpoint_config, self.config[CONFIGURABLE].get(CHECKPOINT_NS, "")
+            place = {CHECKPOINT_NS: ns, CHECKPOINT_ID: self.checkpoint["id"]}
+            config = {**at, CONFIGURABLE: {**at[CONFIGURABLE], **place}}
+            self.submit(save, config, writes, task_id, _path_of(task.path))
+        self.output_writes(task_id, writes)
 
     def output_writes(self: Any, task_id: str, writes: Any, *, cached: bool = False) -> None:
         """Stream what a task has written; a `LastStream` gets interrupts alone."""

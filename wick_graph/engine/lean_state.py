@@ -63,7 +63,7 @@ def apply_writes(
 
     def note(name: str) -> None:
         versions[name] = version
-        if channels[name].is_available():
+        if _holds(channels[name]):
             updated.add(name)
 
     for name in read:
@@ -87,11 +87,24 @@ def _pass_step(
     asked, finishing = active(channels)
     for name in asked:
         channel = channels[name]
-        if name not in updated and channel.is_available() and channel.update(EMPTY_SEQ):
+        if _holds(channel) and name not in updated and channel.update(EMPTY_SEQ):
             note(name)
     for name in finishing if updated.isdisjoint(trigger_to_nodes) else ():
         if channels[name].finish():
             note(name)
+
+
+_VALUED: Final = frozenset(
+    {FastReducerChannel, FastEphemeralChannel, BinaryOperatorAggregate, EphemeralValue, LastValue}
+)
+"""Channels with their value, or the mark of a missing one, in an attribute."""
+
+
+def _holds(channel: Any) -> bool:
+    """Return whether a channel has a value."""
+    if type(channel) in _VALUED:
+        return channel.value is not MISSING
+    return bool(channel.is_available())
 
 
 def active(channels: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
@@ -178,6 +191,23 @@ def channels_of(specs: Mapping[str, Any], checkpoint: Any) -> dict[str, Any] | N
             return None
         made[name] = spec.from_checkpoint(stored)
     return made
+
+
+_create: Final[Any] = vars(_loop)["create_checkpoint"]
+
+
+def create_checkpoint(checkpoint: Any, channels: Any, step: int, **given: Any) -> Any:
+    """Make a checkpoint of the channels, as LangGraph does, without a call for most of them."""
+    if channels is None or given.get("channels_to_snapshot"):
+        return _create(checkpoint, channels, step, **given)
+    versions, values = checkpoint["channel_versions"], {}
+    for name, channel in channels.items():
+        if name in versions:
+            value = channel.value if type(channel) in _VALUED else channel.checkpoint()
+            if value is not MISSING:
+                values[name] = value
+    held = {**checkpoint, "channel_values": values, "channel_versions": dict(versions)}
+    return _create(held, None, step, **given)
 
 
 _channels: Final[Any] = vars(_loop)["channels_from_checkpoint"]

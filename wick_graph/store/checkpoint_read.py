@@ -256,21 +256,20 @@ class Reader:
         """
         join, allow, texts = self._codec.join, self._codec.allow, self._long_text
         made: list[Decoded] = []
-        for head, core in self._contents(first, last):
+        for head, core, *_ in self._contents(first, last):
             self._text_chars, missed = 0, allow.missed
             value = join(head, core, texts)
             whole = value if allow.missed == missed else None
             made.append((whole, len(head) + len(core) + self._text_chars))
         return made
 
-    def _contents(self, first: int, last: int) -> Iterable[tuple[bytes, bytes]]:
-        """Return head and core of a range of keys; of many that were not read yet, hold none."""
+    def _contents(self, first: int, last: int) -> Iterable[Any]:
+        """Return tuples of head, core and more; of many that were not read yet, hold none."""
         if last - first < _MANY or any(first <= rid <= last for rid in self._items):
             return map(self._load(first, last).__getitem__, range(first, last + 1))
         if self._learning:
             self.cache.unlearned.append((first, last))
-        found = read_items(self.db, self.cache, first, last, self.thread_id)
-        return ((item.head, item.core) for item in found)
+        return read_items(self.db, self.cache, first, last, self.thread_id)
 
     def _of_lane(self, flat: list[int]) -> list[Any]:
         """Rebuild the elements of a lane's ranges; only the new ones, if those before are held."""
@@ -305,8 +304,8 @@ class Reader:
                 learning = False
             span = first_missing, last_missing  # an error must not hold on to the open query
             for item in read_items(self.db, self.cache, *span, self.thread_id):
-                if item.rid not in items:
-                    items[item.rid] = item.head, item.core
+                if item[2] not in items:
+                    items[item[2]] = item[:2]
                     if learning:
                         learn(self.cache, item)
         return items

@@ -415,14 +415,14 @@ class CheckpointWriter:
                 "most; let it write one list"
             )
         lease, policy = writer_of(config, at.checkpoint_id)
-        waits = self.core.deferred.writes_can_wait(at, policy, writes, path)
+        # such a write replaces the task's last one: written twice it is the same
+        replaces = not WRITES_IDX_MAP.keys().isdisjoint([name for name, _ in writes])
+        waits = self.core.deferred.writes_can_wait(at, policy, path, marked=replaces)
         alone = waits and (PUSH not in path or policy.single_call)
         if waits:
             writes = [(name, v.copy() if type(v) in _CHANGED else v) for name, v in writes]
 
         attempts = Attempts()
-        # such a write replaces the task's last one: written twice it is the same
-        replaces = any(channel in WRITES_IDX_MAP for channel, _ in writes)
 
         def save(db: Database) -> None:
             step, checkpoint = self._step(db, at, lease), at.checkpoint_id or ""

@@ -252,12 +252,9 @@ class Shape:
 
     def read(self, parts: dict[str, Any], extra: dict[str, Any] | None = None) -> Any:
         """Rebuild an object from its non-default fields; raise KeyError for an unknown letter."""
-        held = self.fixed.copy()
-        names, given = self.names, set()
-        for letter, field in parts.items():
-            name = names[letter]
-            held[name] = field
-            given.add(name)
+        names = self.names
+        own = {names[letter]: field for letter, field in parts.items()}
+        held, given = {**self.fixed, **own}, set(own)
         for name, make in self.fresh:
             if name not in given:
                 held[name] = make()

@@ -11,13 +11,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, Protocol
-
-from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from wick_graph.errors import StorageError
 from wick_graph.langgraph_config import PULL, PUSH, Address
@@ -88,19 +86,21 @@ class DeferredWrites:
         self,
         at: Address,
         policy: CommitPolicy,
-        writes: Sequence[tuple[str, Any]],
         path: str,
+        *,
+        marked: bool,
     ) -> bool:
         """Decide whether a task's writes may wait for the checkpoint that follows.
 
         They may if the task seems to be alone in its step, or if its result is durable elsewhere.
-        Errors, interrupts and answers never wait. New writes clear a kept error of the checkpoint.
+        Those with an error, an interrupt or an answer among them are `marked`, and never wait. New
+        writes clear a kept error of the checkpoint.
         """
         with self._lock:
             self._lost.pop(at, None)
             step = self._step(at)
             self._came.notify_all()
-            if any(channel in WRITES_IDX_MAP for channel, _ in writes):
+            if marked:
                 step.others = True
                 return False
             if PUSH in path:

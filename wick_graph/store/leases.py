@@ -727,7 +727,7 @@ def writer_of(
     Other graphs have neither. A policy is for one superstep: LangGraph may save a step after the
     next one has run.
     """
-    writer = langgraph_config.configurable(config).get(langgraph_config.WRITER)
+    writer = (config.get(langgraph_config.CONFIGURABLE) or {}).get(langgraph_config.WRITER)
     if not isinstance(writer, Writer):
         return None, COMMIT_NOW
     policy, writer.fresh = writer.policy, False
@@ -736,7 +736,7 @@ def writer_of(
 
 def keeper_of(config: Mapping[str, Any]) -> tuple[Writer | None, str]:
     """Return the run's writer if this is its own read of its thread, and the channel to keep."""
-    asked = langgraph_config.configurable(config)
+    asked = config.get(langgraph_config.CONFIGURABLE) or {}
     writer = asked.get(langgraph_config.WRITER)
     if not isinstance(writer, Writer) or not writer.keeps or writer.lease is None:
         return None, ""
@@ -747,7 +747,7 @@ def keeper_of(config: Mapping[str, Any]) -> tuple[Writer | None, str]:
 
 def is_fresh(config: Mapping[str, Any], at: langgraph_config.Address) -> bool:
     """Return whether a run asks for the head of its own thread, which has none; only once."""
-    writer = langgraph_config.configurable(config).get(langgraph_config.WRITER)
+    writer = (config.get(langgraph_config.CONFIGURABLE) or {}).get(langgraph_config.WRITER)
     if not isinstance(writer, Writer) or not writer.fresh or writer.lease is None:
         return False
     writer.fresh = False
@@ -756,7 +756,7 @@ def is_fresh(config: Mapping[str, Any], at: langgraph_config.Address) -> bool:
 
 def follows_its_writes(config: Mapping[str, Any]) -> bool:
     """Return whether our engine stores this step, and its writes before it."""
-    given = langgraph_config.configurable(config)
+    given = config.get(langgraph_config.CONFIGURABLE) or {}
     ours = isinstance(given.get(langgraph_config.WRITER), Writer)
     return ours and given.get(langgraph_config.DURABILITY) == "sync"
 
@@ -765,7 +765,7 @@ def waits_for_first_step(
     config: Mapping[str, Any], at: langgraph_config.Address, source: object
 ) -> bool:
     """Return whether a checkpoint is an input's that the run's first step is committed with."""
-    writer = langgraph_config.configurable(config).get(langgraph_config.WRITER)
+    writer = (config.get(langgraph_config.CONFIGURABLE) or {}).get(langgraph_config.WRITER)
     if source != "input" or at.ns or not isinstance(writer, Writer) or not writer.input_waits:
         return False
     return writer.lease is not None and follows_its_writes(config)

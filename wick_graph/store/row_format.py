@@ -125,7 +125,6 @@ def seal(payload: bytes, *context: Context) -> bytes:
     if len(payload) > MAX_BYTES:
         raise StorageError(too_large(payload))
     payload = _FORMAT_BYTE + payload
-    # `_check`, inlined: this is on the path of every row
     check = blake2b(ormsgpack.packb(context) + payload, digest_size=CHECK_BYTES)
     return check.digest() + payload
 
@@ -139,7 +138,8 @@ def unseal(body: bytes, what: str, *context: Context) -> bytes:
     if type(body) is not bytes:
         raise StorageError(f"{what} is damaged: a row has no body; restore a backup")
     payload = body[CHECK_BYTES:]
-    if not body.startswith(_check(payload, context)):
+    check = blake2b(ormsgpack.packb(context) + payload, digest_size=CHECK_BYTES)
+    if body[:CHECK_BYTES] != check.digest():
         raise StorageError(f"{what} is damaged: its check value is wrong; restore a backup")
     if payload[:1] != _FORMAT_BYTE:
         raise StorageError(f"{what} has an unknown format; upgrade wick_graph")
@@ -154,10 +154,6 @@ def too_large(payload: bytes) -> str | None:
         f"a value of {len(payload):,} bytes cannot be stored, {MAX_BYTES:,} is the most; "
         "write it to a file, and store the path"
     )
-
-
-def _check(payload: bytes, context: tuple[Context, ...]) -> bytes:
-    return blake2b(ormsgpack.packb(context) + payload, digest_size=CHECK_BYTES).digest()
 
 
 _SINCE_8: Final = 9

@@ -232,7 +232,9 @@ class ItemWriter:
             place = self._element(home, keys is not None, key, values[at])
             _extend(own if home is lane else rest, place)
             if not keep and home is lane:
-                self._lately.setdefault(lane.id, _Lately()).add(one, place, values[at])
+                if lane.id not in self._lately:
+                    self._lately[lane.id] = _Lately()
+                self._lately[lane.id].add(one, place, values[at])
         if keep:
             ids, kept = (known.ids, known.kept) if known else (set(), frozenset())
             ids.update(map(id, values[done:]))

@@ -57,11 +57,11 @@ class Kept:
 
     def extend(self, form: Sequence_, found: list[Decoded]) -> None:
         """Add messages behind the kept ones."""
-        for message, size in found:
-            self.messages.push(message)
-            self.ids.add(id(message))
-            self.sizes.append(size)
-            self.size += size
+        messages, sizes = [one for one, _ in found], [size for _, size in found]
+        self.messages.push_all(messages)
+        self.ids.update(map(id, messages))
+        self.sizes += sizes
+        self.size += sum(sizes)
         self.form = form
 
     def clear(self) -> None:
@@ -105,7 +105,10 @@ def read_kept(kept: Kept, form: Sequence_, read: Read) -> bool:
             found += [known.get(at, one) for at, one in zip(keys, read(first, last), strict=True)]
         else:
             found += map(known.__getitem__, keys)
-    if not all(isinstance(one, BaseMessage) and one.id is not None for one, _ in found):
+    kinds = {type(one) for one, _ in found}
+    if not all(issubclass(kind, BaseMessage) for kind in kinds):
+        return False
+    if None in [one.id for one, _ in found]:
         return False
     if known:
         kept.clear()
