@@ -61,11 +61,12 @@ class Prepared:
         made = self.agent(model, stored=stored)
         return lambda n: made.invoke("go", thread_id=thread.format(n))
 
-    def after_turns(self, work: Work) -> Work:
+    def after_turns(self, work: Work, times: int) -> Work:
+        """Make turns, whose count varies by more than what a single small work takes."""
         talks = self.turn(Turns(turns=3), "t{}")
         for number in range(20):
             talks(number)
-        return work
+        return lambda number: [work(number) for _ in range(times)]
 
     def tokens(self, *, own: bool) -> Work:
         made = self.agent(CheapTokens(tokens=300), stored=False)
@@ -84,6 +85,9 @@ class Prepared:
             made.invoke("go", thread_id=f"old-{number}-{n}")
         return self.saver.sweep()
 
+    def journal(self, number: int) -> Any:
+        return [*Journal(self.saver, "t1").moments()]
+
     def history(self, number: int) -> Any:
         return [*self.agent(Once()).graph.get_state_history(addressed("t1"))]
 
@@ -95,9 +99,9 @@ WORKLOADS: dict[str, Callable[[Prepared], Work]] = {
     "a turn more in one thread": lambda on: on.turn(Once(), "one"),
     "tokens": lambda on: on.tokens(own=True),
     "tokens at LangGraph's door": lambda on: on.tokens(own=False),
-    "a list of threads": lambda on: on.after_turns(lambda n: on.saver.threads.list(20)),
-    "a history": lambda on: on.after_turns(on.history),
-    "a journal": lambda on: on.after_turns(lambda n: [*Journal(on.saver, "t1").moments()]),
+    "100 lists of threads": lambda on: on.after_turns(lambda n: on.saver.threads.list(20), 100),
+    "ten histories": lambda on: on.after_turns(on.history, 10),
+    "100 journals": lambda on: on.after_turns(on.journal, 100),
     "threads and their sweep": lambda on: on.sweep,
 }
 

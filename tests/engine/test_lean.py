@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import HumanMessage
-from langgraph.channels import DeltaChannel, EphemeralValue, Topic
+from langgraph.channels import BinaryOperatorAggregate, DeltaChannel, EphemeralValue, Topic
+from langgraph.channels.last_value import LastValueAfterFinish
 from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import main as pregel
 from langgraph.runtime import RunControl
-from langgraph.types import RetryPolicy
+from langgraph.types import Overwrite, RetryPolicy
 from typing_extensions import TypedDict
 
 from tests.engine.lean_cases import Ear, Numbered, World, case_of, killed_case, plain, seen
@@ -30,7 +31,9 @@ from tests.support.often import often
 from wick_graph import Agent, BaseHook, SqlSaver, ToolContext, ToolResult, tool
 from wick_graph.core.state import AgentState
 from wick_graph.engine import pinned
+from wick_graph.engine.channels import FastReducerChannel
 from wick_graph.hooks import Tripwire
+from wick_graph.store.saver import Direct
 from wick_graph.testing import ScriptedModel, call, calls
 
 Served = Callable[[], int]
@@ -131,6 +134,7 @@ class Own(TypedDict, total=False):
     once: Annotated[str, EphemeralValue]
     topic: Annotated[list[str], Topic(str)]
     log: Annotated[list[str], operator.add]
+    late: Annotated[str, LastValueAfterFinish]
 
 
 def joined(old: list[str], writes: Sequence[list[str]]) -> list[str]:
@@ -156,7 +160,7 @@ class Noting(BaseHook):
     name = "noting"
 
     def before_agent(self, state: Any, ctx: Any) -> Any:
-        return {"once": "first", "topic": "first"}
+        return {"once": "first", "topic": "first", "late": "first"}
 
 
 class Refusing(BaseHook):
@@ -208,6 +212,77 @@ def test_a_channel_made_of_all_its_writes_is_not_served(door: Door, served: Serv
     assert door(agent, "?", thread_id="t").text == "Done."
     assert agent.graph.get_state({"configurable": {"thread_id": "t"}}).values["log"] == ["two"]
     assert served() == 0
+
+
+def test_a_channel_that_was_made_of_its_writes_goes_on_as_a_sum(door: Door) -> None:
+    class Sum(TypedDict, total=False):
+        log: Annotated[list[str], operator.add]
+
+    class Saying(BaseHook):
+        name = "saying"
+
+        def before_agent(self, state: Any, ctx: Any) -> Any:
+            return {"log": ["said"]}
+
+    with SqlSaver.from_url("sqlite://") as saver:
+        for schema in (Log, Sum, Sum):
+            options: Any = {"state_schema": schema, "store": saver, "hooks": [Saying()]}
+            agent = Agent(model=ScriptedModel(["Done."] * 3), **options)
+            assert door(agent, "?", thread_id="t").text == "Done."
+        held = agent.graph.get_state({"configurable": {"thread_id": "t"}}).values["log"]
+    assert held == ["said"] * 3
+
+
+class Texts(list[str]):
+    """A list of one's own."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["b"], ("b",), Texts(["b"]), [], None, Overwrite(["b"]), {"__overwrite__": ["b"]}, {"b": 1}],
+    ids=repr,
+)
+@pytest.mark.parametrize("held", [["a"], None], ids=repr)
+def test_a_reducer_gets_what_langgraph_gives_it(value: Any, held: Any) -> None:
+    def reduced(channel: Any, *values: Any) -> Any:
+        channel.key = "log"
+        if held is not None:
+            channel = channel.from_checkpoint(list(held))
+        return channel.update(list(values)), channel.get()
+
+    def join(old: Any, new: Any) -> Any:
+        return [old, new]
+
+    for values in ([value], [value, ["c"]], [["c"], value]):
+        theirs = reduced(BinaryOperatorAggregate(list, join), *values)
+        assert reduced(FastReducerChannel(list, join), *values) == theirs
+
+
+async def test_what_is_written_behind_a_checkpoint_is_saved_behind_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lean, saved = pinned._found["lean"], list[str]()
+
+    class Loop:
+        def __init__(self, saver: SqlSaver) -> None:
+            self.checkpointer = saver
+
+        def _checkpointer_put_after_previous(self) -> None:
+            raise AssertionError("it is saved directly")
+
+    monkeypatch.setattr(Direct, "checkpoint", lambda *args: saved.append(args[2]))
+    monkeypatch.setattr(Direct, "writes", lambda *args: saved.append(args[1]))
+    with SqlSaver.from_url("sqlite://") as saver:
+        executor = lean.AsyncExecutor({})
+        executor.submit(saver.aput_writes, "before")
+        assert saved == ["before"]
+        put = Loop(saver)._checkpointer_put_after_previous
+        executor.submit(put, None, (), "a checkpoint")
+        last = executor.submit(saver.aput_writes, "behind")
+        assert saved == ["before"]
+        await last
+        executor.submit(saver.aput_writes, "after")
+    assert saved == ["before", "a checkpoint", "behind", "after"]
 
 
 # --- What is served, and what is not.

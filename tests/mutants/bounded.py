@@ -120,15 +120,21 @@ BOUNDED: Final = (
         ("test_D37_a_tenant_has_so_many_threads_and_runs",),
         (
             "Runs._start",
+            "self.count >= self._limits.runs_per_tenant",
             "self.count > self._limits.runs_per_tenant",
-            "self.count > self._limits.runs_per_tenant + 1",
         ),
     ),
     mutant(
         "runs-that-begin-not-counted",
-        "Runs that wait to open are among those that a tenant may have.",
-        ("test_those_that_wait_count_as_runs",),
-        ("Runs.count", "len(self.live) + len(self._beginning)", "len(self.live) + 1"),
+        "Runs that are about to begin are among those that a tenant may have.",
+        ("test_of_many_at_the_same_moment_no_more_are_let_in",),
+        ("Runs.count", "len(self.live) + self._coming", "len(self.live)"),
+    ),
+    mutant(
+        "each-repetition-counted",
+        "Of the same requests at the same moment, one is counted.",
+        ("test_of_many_at_the_same_moment_no_more_are_let_in",),
+        ("Runs.start", "if key is not None:", "if False:"),
     ),
     mutant(
         "the-last-opens-first",
@@ -138,15 +144,33 @@ BOUNDED: Final = (
     ),
     mutant(
         "later-ones-open-first",
-        "A run waits for those that had come when it opened, not for later ones.",
-        ("test_who_has_opened_waits_for_those_that_had_come_and_no_later_ones",),
-        ("Openings.ended", "self._held[0][0] < oldest", "not self._under_way"),
+        "A run waits for those that had come when it said its first word, not for later ones.",
+        ("test_who_has_said_a_word_waits_for_those_that_had_come_and_no_later_ones",),
+        ("Openings.ended", "self._told[0][0] < oldest", "not self._under_way"),
     ),
     mutant(
         "the-first-word-waits-not",
         "All say their first word before one goes on.",
         ("test_all_say_their_first_word_before_one_calls_a_tool",),
-        ("DetachedRun._open", "await opening.let_others()", "pass"),
+        ("DetachedRun._open", "self._pause.hold()", "pass"),
+    ),
+    mutant(
+        "the-pause-counts",
+        "A run's deadline does not approach while others open.",
+        ("test_the_pause_at_the_first_word_counts_for_no_deadline",),
+        ("DetachedRun._open", "self._clock.hold()", "pass"),
+    ),
+    mutant(
+        "a-thinking-model-keeps-others",
+        "A run no longer opens once it waits for its model.",
+        ("test_a_model_that_thinks_keeps_nobody",),
+        ("DetachedRun._open", "opening.end()", "pass"),
+    ),
+    mutant(
+        "hooks-keep-others",
+        "Runs whose hooks wait leave the processor to others.",
+        ("test_runs_that_wait_in_hooks_keep_nobody",),
+        ("Openings._look", "BUSY * (here - then)", "0"),
     ),
     mutant(
         "rate-not-counted",

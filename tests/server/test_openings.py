@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.server.support import AGENTS, SLOW, TALK, frames
+from tests.server.support import AGENTS, CALL, SLOW, TALK, frames
 from wick_graph.config import load_config
 from wick_graph.server import Limits, ServerOptions, Service, create_app
 from wick_graph.service import detached
-from wick_graph.service.detached import Opening, Openings
+from wick_graph.service.detached import Openings
 from wick_graph.service.event_log import EventLog
 from wick_graph.service.runs import RunRequest
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
+NAMES = [f"t{number}" for number in range(6)]
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run opens at a time, however long it takes."""
+    monkeypatch.setattr(detached, "MOST", 1)
+    monkeypatch.setattr(detached, "SLOW", 60)
+    monkeypatch.setattr(detached, "BUSY", -1)
 
 
 async def settled() -> None:
@@ -30,165 +42,274 @@ async def settled() -> None:
 
 
 async def test_few_open_at_a_time_in_the_order_in_which_they_came(
-    monkeypatch: pytest.MonkeyPatch,
+    one_by_one: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(detached, "MOST", 2)
-    order, begun = Openings(), list[int]()
-
-    async def run(number: int) -> Opening:
-        mine = order.come()
-        await mine.begin()
-        begun.append(number)
-        return mine
-
-    tasks = [asyncio.create_task(run(number)) for number in range(5)]
-    await settled()
-    assert begun == [0, 1]
-    (await tasks[1]).end()
-    (await tasks[1]).end()  # a second time, which lets nobody in
-    await settled()
-    assert begun == [0, 1, 2]
-    for task in tasks:
-        (await task).end()
-    assert begun == [0, 1, 2, 3, 4]
-
-
-async def test_who_has_opened_waits_for_those_that_had_come_and_no_later_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(detached, "MOST", 1)
     order = Openings()
+    came = [order.come() for _ in range(5)]
+
+    def begun() -> list[int]:
+        return [one.number for one in came if one.turn.done()]
+
+    assert begun() == [1, 2]
+    came[1].end()
+    came[1].end()  # a second time, which lets nobody in
+    assert begun() == [1, 2, 3]
+    for one in came:
+        one.end()
+    assert begun() == [1, 2, 3, 4, 5]
+
+
+async def test_who_has_said_a_word_waits_for_those_that_had_come_and_no_later_ones(
+    one_by_one: None,
+) -> None:
+    order, told = Openings(), list[str]()
     first, second, third = order.come(), order.come(), order.come()
-    await first.begin()
     first.end()
-    waiting = asyncio.create_task(first.let_others())
-    await settled()
+    assert first.when_others_have(lambda: told.append("first"))
     late = order.come()
     second.end()
-    await settled()
-    assert not waiting.done(), "the third has not opened"
+    assert second.when_others_have(lambda: told.append("second"))
+    assert told == [], "the third has not opened"
     third.end()
-    await settled()
-    assert waiting.done()
-    assert late.turn.done(), "and it is the late one's turn"
-    await asyncio.wait_for(late.let_others(), 1)
+    assert told == ["first"]
+    late.end()
+    assert told == ["first", "second"]
+    assert not late.when_others_have(lambda: told.append("late")), "there are none"
 
 
-async def test_a_waiting_run_that_is_cancelled_keeps_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(detached, "MOST", 1)
-    order = Openings()
+async def test_a_waiting_run_that_is_cancelled_keeps_nobody(one_by_one: None) -> None:
+    order, told = Openings(), list[str]()
     first, gone, last = order.come(), order.come(), order.come()
-    task = asyncio.create_task(gone.begin())
-    await settled()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    gone.turn.cancel()
+    gone.end()
     first.end()
-    await asyncio.wait_for(last.begin(), 1)
+    assert last.turn.done()
+    first.when_others_have(lambda: told.append("first"))
     last.end()
-    await asyncio.wait_for(first.let_others(), 1)
+    assert told == ["first"]
+    assert order.come().turn.done()
 
 
 async def test_a_run_that_opens_slowly_keeps_others_for_a_while_only(
-    monkeypatch: pytest.MonkeyPatch,
+    one_by_one: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detached, "MOST", 1)
     monkeypatch.setattr(detached, "SLOW", 0.01)
     order = Openings()
-    order.come()  # held by a hook
-    await asyncio.wait_for(order.come().begin(), 5)
+    order.come()  # held by a debugger
+    await asyncio.wait_for(order.come().turn, 5)
+
+
+async def test_runs_that_wait_in_hooks_keep_nobody(
+    one_by_one: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detached, "BUSY", 0.7)
+    monkeypatch.setattr(detached, "LOOK", 0.01)
+    order = Openings()
+    came = [order.come() for _ in range(5)]
+    await asyncio.wait_for(came[-1].turn, 10)
 
 
 # --- At a server.
 
 
-def served(path: Path, **limits: int) -> Service:
-    for name, text in (("agents", AGENTS), ("talk", TALK), ("slow", SLOW)):
-        (path / f"{name}.yaml").write_text(text, "utf-8")
+def served(path: Path, hook: str = "", **limits: int) -> Service:
+    agents = AGENTS + "  quick: {model: 'scripted:quick.yaml', deadline: 2s}\n"
+    (path / "agents.yaml").write_text(agents + hook, "utf-8")
+    (path / "talk.yaml").write_text(TALK, "utf-8")
+    (path / "slow.yaml").write_text(SLOW, "utf-8")
+    (path / "quick.yaml").write_text(f"steps: [{CALL}, 'It is 42.']\n", "utf-8")
     options = ServerOptions(auth=False, limits=Limits(**limits))
     return Service(load_config(path / "agents.yaml"), options)
 
 
-def client(service: Service) -> httpx.AsyncClient:
+@asynccontextmanager
+async def asking(service: Service) -> AsyncIterator[httpx.AsyncClient]:
     door = httpx.ASGITransport(create_app(service))
-    return httpx.AsyncClient(transport=door, base_url="http://127.0.0.1", timeout=60)
+    async with (
+        service.running(),
+        httpx.AsyncClient(transport=door, base_url="http://127.0.0.1", timeout=60) as http,
+    ):
+        yield http
 
 
-async def ask(http: httpx.AsyncClient, agent: str, names: Sequence[str]) -> list[httpx.Response]:
+async def ask(
+    http: httpx.AsyncClient, agent: str, names: Sequence[str], **headers: str
+) -> list[httpx.Response]:
     """Ask in each thread at the same moment."""
-    bodies = [{**ASK, "thread_id": name} for name in names]
-    return await asyncio.gather(
-        *(http.post(f"/agents/{agent}/stream", json=body) for body in bodies)
-    )
+    bodies = [{**ASK, "thread_id": name} if name else ASK for name in names]
+    url = f"/agents/{agent}/stream"
+    return await asyncio.gather(*(http.post(url, json=body, headers=headers) for body in bodies))
 
 
-NAMES = [f"t{number}" for number in range(6)]
+def ends(answers: Sequence[httpx.Response]) -> list[str]:
+    """Return why each run stopped."""
+    return [json.loads(frames(one.text)[-1][2])["data"]["stopped_because"] for one in answers]
 
 
-async def test_all_say_their_first_word_before_one_calls_a_tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(detached, "MOST", 1)
-    monkeypatch.setattr(detached, "SLOW", 60)
-    seen: list[tuple[str, str]] = []
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The events of all runs, with their threads, in the order in which they are told."""
+    found: list[tuple[str, str]] = []
     put = EventLog.put
 
     async def noting(self: EventLog, event: Any) -> None:
-        seen.append((self.row.thread_id, event["event"]))
+        found.append((self.row.thread_id, event["event"]))
         await put(self, event)
 
     monkeypatch.setattr(EventLog, "put", noting)
-    service = served(tmp_path)
-    async with service.running(), client(service) as http:
+    return found
+
+
+class Held:
+    """Keeps runs of some threads from opening."""
+
+    def __init__(self, *threads: str) -> None:
+        self.threads, self.released = threads, asyncio.Event()
+
+    def begin(self, request: RunRequest, agent: Any, row: Any, debug: Any = None) -> Any:
+        events = BEGIN(request, agent, row, debug)
+
+        async def later() -> Any:
+            if row.thread_id in self.threads:
+                await self.released.wait()
+            async for event in events:
+                yield event
+
+        return later()
+
+
+BEGIN = RunRequest.begin
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    made = Held("held")
+    monkeypatch.setattr(RunRequest, "begin", lambda *args: made.begin(*args))
+    return made
+
+
+async def live(service: Service, count: int) -> None:
+    while len(service.local.runs.live) < count:
+        await asyncio.sleep(0.01)
+
+
+async def test_all_say_their_first_word_before_one_calls_a_tool(
+    tmp_path: Path, one_by_one: None, seen: list[tuple[str, str]]
+) -> None:
+    async with asking(served(tmp_path)) as http:
         got = await ask(http, "default", NAMES)
-    assert all(frames(one.text)[-1][1] == "done" for one in got)
+    assert set(ends(got)) == {"done"}
     words = [name for name, event in seen if event == "on_chat_model_stream"]
     assert list(dict.fromkeys(words)) == NAMES
     last = max(seen.index((name, "on_chat_model_stream")) for name in NAMES)
     assert last < min(seen.index((name, "on_tool_start")) for name in NAMES)
 
 
-async def test_those_that_wait_count_as_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_model_that_thinks_keeps_nobody(
+    tmp_path: Path, one_by_one: None, seen: list[tuple[str, str]]
 ) -> None:
-    """Many at the same moment were all let in, because none of them had begun."""
-    monkeypatch.setattr(detached, "MOST", 1)
-    service = served(tmp_path, runs_per_tenant=2)
-    async with service.running(), client(service) as http:
+    service = served(tmp_path)
+    thinks = f"steps: [{{delay: 3, text: Well.}}, {CALL}, 'It is 42.']\n"
+    (tmp_path / "slow.yaml").write_text(thinks, "utf-8")
+    async with asking(service) as http:
+        first = asyncio.create_task(ask(http, "slow", ["thinks"]))
+        await live(service, 1)
+        began = time.monotonic()
+        assert ends(await ask(http, "default", ["t1"])) == ["done"]
+        assert time.monotonic() - began < 2.5
+        assert ends(await first) == ["done"]
+
+
+async def test_the_pause_at_the_first_word_counts_for_no_deadline(
+    tmp_path: Path, one_by_one: None, held: Held, seen: list[tuple[str, str]]
+) -> None:
+    """Nor does it keep anything back that was said before."""
+    service = served(tmp_path)
+    async with asking(service) as http:
+        asked = asyncio.create_task(ask(http, "quick", ["a", "held", "b"]))
+        while ("a", "on_chat_model_stream") not in seen:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(2.5)
+        assert ("a", "on_tool_start") not in seen, "the others have not opened"
+        assert ("b", "on_chat_model_start") not in seen, "one opens at a time"
+        held.released.set()
+        assert ends(await asked) == ["done"] * 3
+
+
+async def test_runs_that_open_slowly_hold_another_for_a_moment_only(
+    tmp_path: Path, held: Held
+) -> None:
+    service = served(tmp_path)
+    names = [f"held{number}" for number in range(100)]
+    held.threads = tuple(names)
+    async with asking(service) as http:
+        asked = asyncio.create_task(ask(http, "quick", ["a", *names]))
+        await live(service, 101)
+        while "a" in service.local.runs.live:
+            await asyncio.sleep(0.01)
+        held.released.set()
+        assert ends(await asked) == ["done"] * 101
+
+
+async def test_a_run_that_waits_is_a_run(
+    tmp_path: Path, one_by_one: None, held: Held, seen: list[tuple[str, str]]
+) -> None:
+    """It can be cancelled, its thread is busy, and it counts."""
+    service = served(tmp_path, runs_per_tenant=3)
+    async with asking(service) as http:
+        asked = asyncio.create_task(ask(http, "default", ["held", "a", "b"]))
+        await live(service, 3)
+        assert (await http.delete("/threads/a")).status_code == 409
+        assert [one.status_code for one in await ask(http, "default", ["a"])] == [409]
+        assert [one.status_code for one in await ask(http, "default", ["c"])] == [429]
+        run = service.local.runs.live["a"].row.run_id
+        cancelled = await http.post(f"/runs/{run}/cancel")
+        assert cancelled.json()["status"] == "cancelled"
+        held.released.set()
+        assert ends(await asked) == ["done", "cancelled", "done"]
+    assert ("a", "on_chat_model_start") not in seen
+
+
+async def test_of_many_at_the_same_moment_no_more_are_let_in(tmp_path: Path) -> None:
+    """They all were, because none of them had begun."""
+    async with asking(served(tmp_path, runs_per_tenant=2)) as http:
         got = await ask(http, "slow", NAMES)
         assert sorted(one.status_code for one in got) == [200, 200, 429, 429, 429, 429]
-        assert all(frames(one.text)[-1][1] == "done" for one in got if one.status_code == 200)
-        assert (await ask(http, "default", NAMES[:1]))[0].status_code == 200
+        keyed = await ask(http, "slow", [""] * 6, **{"Idempotency-Key": "once"})
+        assert {one.status_code for one in keyed} == {200}, "they are one run"
+        assert len({one.headers["x-run-id"] for one in keyed}) == 1
 
 
-async def test_a_server_that_stops_refuses_those_that_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_paused_run_can_be_cancelled(
+    tmp_path: Path, one_by_one: None, held: Held, seen: list[tuple[str, str]]
 ) -> None:
-    monkeypatch.setattr(detached, "MOST", 1)
-    monkeypatch.setattr(detached, "SLOW", 60)
-    held = asyncio.Event()
-    begin = RunRequest.begin
-
-    def holding(self: RunRequest, *args: Any) -> Any:
-        events = begin(self, *args)
-
-        async def later() -> Any:
-            await held.wait()
-            async for event in events:
-                yield event
-
-        return later()
-
-    monkeypatch.setattr(RunRequest, "begin", holding)
     service = served(tmp_path)
-    async with client(service) as http:
-        async with service.running():
-            asked = asyncio.create_task(ask(http, "default", NAMES[:3]))
-            while service.local.runs.count < 3:
-                await asyncio.sleep(0.01)
-            asyncio.get_running_loop().call_later(0.2, held.set)
-        answers = [(one.status_code, one.text) for one in await asked]
-    assert [status for status, _ in answers] == [200, 503, 503]
-    assert "the server is stopping" in answers[1][1]
+    async with asking(service) as http:
+        asked = asyncio.create_task(ask(http, "quick", ["a", "held", "b"]))
+        while ("a", "on_chat_model_stream") not in seen:
+            await asyncio.sleep(0.01)
+        run = service.local.runs.live["a"].row.run_id
+        cancelled = await http.post(f"/runs/{run}/cancel")
+        assert cancelled.json()["status"] == "cancelled"
+        held.released.set()
+        assert ends(await asked) == ["cancelled", "done", "done"]
+        assert ends(await ask(http, "quick", ["a"])) == ["done"]
+
+
+async def test_a_run_that_waits_goes_on_after_a_restart(
+    tmp_path: Path, one_by_one: None, held: Held
+) -> None:
+    service = served(tmp_path)
+    async with asking(service) as http:
+        asked = asyncio.create_task(ask(http, "default", ["held", "a"]))
+        await live(service, 2)
+        asked.cancel()  # its readers leave
+        service.stop_now.set()
+    held.released.set()
+    again = served(tmp_path)
+    async with asking(again) as http:
+        for thread in ("held", "a"):
+            while (await http.get(f"/threads/{thread}")).json()["status"] != "idle":
+                await asyncio.sleep(0.02)
+            assert (await http.get(f"/threads/{thread}")).json()["stopped_because"] == "done"

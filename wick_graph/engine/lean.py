@@ -7,7 +7,7 @@ each step are its own functions, bound here to other names for a few that they c
 - a step's writes are applied, and the state is read for the route, without asking each channel;
 - a task is run without three copies of its config and of its runtime;
 - what a node returns is written without asking each of its writers what it writes;
-- for `invoke`, which returns the last state, no state is made for each step;
+- for `invoke`, which returns the last state, a state is made for no other step if that is the same;
 - the saver is called directly, without a task or a thread for what it defers;
 - an empty queue of chunks is not asked;
 - a piece of a reply is put into that queue without a wake-up of the loop that it is put in.
@@ -164,7 +164,12 @@ class LeanLoop:
         if type(self.stream) is not LastStream or mode == "updates":
             super()._emit(mode, values, *args, **kwargs)  # type: ignore[misc]  # LangGraph's loop
         elif mode == "values":
-            self._owed = partial(values, *args) if self._lasts else list(values(*args)).copy
+            keys, writes, *rest = args or ((), True)
+            if not (args and self._lasts):
+                if made := list(values(*args)):
+                    self._owed = made.copy
+            elif writes is True or any(name in keys for name, _ in writes):
+                self._owed = partial(values, keys, True, *rest)
 
     @cached_property
     def _lasts(self: Any) -> bool:
@@ -479,6 +484,7 @@ Defer = Callable[[], Now | None]
 class _Saves:
     """What LangGraph submits of one kind, if it is our saver's."""
 
+    saver: SqlSaver
     direct: Direct
     are_writes: bool
     behind: bool = False
@@ -489,22 +495,22 @@ class _Saves:
         owner = getattr(fn, "__self__", None)
         if isinstance(owner, SqlSaver):
             is_own = _is_own(fn, "put_writes") or _is_own(fn, "aput_writes")
-            return cls(Direct(owner), True) if is_own else None
+            return cls(owner, Direct(owner), True) if is_own else None
         if getattr(fn, "__name__", "") != "_checkpointer_put_after_previous":
             return None
         assert owner is not None
         saver: Any = owner.checkpointer
-        if not (isinstance(saver, SqlSaver) and _is_own(saver.put, "put")):
+        if not isinstance(saver, SqlSaver):
             return None
-        if not _is_own(saver.aput, "aput"):
-            return None
-        return cls(Direct(saver), False, isinstance(owner, _loop.SyncPregelLoop))
+        return cls(saver, Direct(saver), False, isinstance(owner, _loop.SyncPregelLoop))
 
     def defer(self, args: tuple[Any, ...]) -> Defer | None:
         """Return what defers a save that LangGraph submits; None if it must be submitted."""
         if self.are_writes:
             return partial(self.direct.writes, *args)
-        before, others, *rest = args
+        saver, (before, others, *rest) = self.saver, args
+        if not (_is_own(saver.put, "put") and _is_own(saver.aput, "aput")):  # it may be patched
+            return None
         if others or not (before is None or _has_worked(before)):
             return None
         return partial(self.direct.checkpoint, self.behind, *rest)
@@ -532,13 +538,13 @@ _SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
 
 
 class AsyncExecutor(_executor.AsyncBackgroundExecutor):
-    """LangGraph's executor, which calls the saver in a callback of the loop."""
+    """LangGraph's executor, which calls the saver in the loop, without a task."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self._known = _Known()
         self._later = 0
-        """Checkpoints that have not begun."""
+        """Saves that have not begun: of checkpoints, and of writes behind one."""
 
     def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
         """Submit a call; a checkpoint, which the run awaits, begins when a task would."""
@@ -570,8 +576,13 @@ def _save(future: asyncio.Future[None], direct: Direct, defer: Defer) -> bool:
             future.set_result(None)
             return True
         direct.save(now, future)
+    except asyncio.CancelledError:
+        future.cancel()
     except Exception as error:
         future.set_exception(error)
+    except BaseException as error:
+        future.set_exception(error)
+        raise
     return False
 
 

@@ -179,7 +179,7 @@ _KNOWN: Final = _PASSIVE - {BinaryOperatorAggregate} | {Topic, EphemeralValue, F
 
 
 def channels_of(specs: Mapping[str, Any], checkpoint: Any) -> dict[str, Any] | None:
-    """Return a checkpoint's channels, as LangGraph does; None if one is not known here."""
+    """Return a checkpoint's channels, as LangGraph does; None if it must look closer at one."""
     values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
     made = {}
     for name, spec in specs.items():

@@ -392,15 +392,38 @@ class QueueListener(_EventListener):
         raise RunCancelled
 
 
-@dataclass(slots=True)
-class Room:
-    """How far a reader in the run's own loop may be behind; it may change at any time."""
+class Pause:
+    """Holds the work of runs that are read in one loop; what they have said still comes."""
 
-    events: int = EVENT_QUEUE_SIZE
+    def __init__(self) -> None:
+        self.holds = False
+        self._listeners = set[LoopListener]()
+
+    def join(self, listener: LoopListener) -> None:
+        """Hold a run with the others."""
+        self._listeners.add(listener)
+        if self.holds:
+            listener.hold()
+
+    def leave(self, listener: LoopListener) -> None:
+        """Hold a run no more: it has ended."""
+        self._listeners.discard(listener)
+
+    def hold(self) -> None:
+        """Let no run begin anything more."""
+        self.holds = True
+        for listener in self._listeners:
+            listener.hold()
+
+    def go(self) -> None:
+        """Let them go on."""
+        self.holds = False
+        for listener in self._listeners:
+            listener.go()
 
 
-ROOM: Final[ContextVar[Room | None]] = ContextVar("wick_room", default=None)
-"""That of the readers which begin in this context."""
+PAUSE: Final[ContextVar[Pause | None]] = ContextVar("wick_pause", default=None)
+"""What may hold the runs that are read in this context."""
 
 
 class LoopListener(_EventListener):
@@ -409,20 +432,21 @@ class LoopListener(_EventListener):
     def __init__(self, run_id: str, thread_id: str | None, tokens: bool) -> None:
         super().__init__(run_id, thread_id, tokens)
         self._events: deque[Any] = deque()
-        self._most = ROOM.get() or Room()
+        self._pause = PAUSE.get()
         self._reader: asyncio.Future[None] | None = None
         self._closed = False
         self._room = asyncio.Event()
         self._room.set()
+        if self._pause is not None:
+            self._pause.join(self)
 
     def put(self, event: Any) -> None:
         """Deliver at once; the run waits in `at`."""
         if self._closed:
             return
         self._events.append(event)
-        if len(self._events) >= self._most.events and not self.holds:
-            self.holds = True
-            self._room.clear()
+        if len(self._events) >= EVENT_QUEUE_SIZE and not self.holds:
+            self.hold()
         if self._reader is not None:
             if not self._reader.done():
                 self._reader.set_result(None)
@@ -437,7 +461,9 @@ class LoopListener(_EventListener):
     def close(self) -> None:
         """Mark the reader as gone: drop its events, and no longer wait for it."""
         self._closed = True
-        self._make_room()
+        if self._pause is not None:
+            self._pause.leave(self)
+        self.go()
 
     async def get(self) -> Any:
         """Return the next event, and make room."""
@@ -451,14 +477,23 @@ class LoopListener(_EventListener):
         if not self._events:
             return None
         event = self._events.popleft()
-        if self.holds and len(self._events) < self._most.events:
-            self._make_room()
+        if self.holds and len(self._events) < EVENT_QUEUE_SIZE and not self._is_paused():
+            self.go()
         if type(event) is ChatModelStream:
             self._got.append(event.delta)
             return event
         return self.got(event)
 
-    def _make_room(self) -> None:
+    def _is_paused(self) -> bool:
+        return self._pause is not None and self._pause.holds
+
+    def hold(self) -> None:
+        """Let the run wait at its next moment."""
+        self.holds = True
+        self._room.clear()
+
+    def go(self) -> None:
+        """Let the run go on, also if its reader is behind: it waits again then."""
         self.holds = False
         self._room.set()
 

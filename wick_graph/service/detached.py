@@ -1,21 +1,23 @@
-"""One detached run: its way to its first word, and on to its last event.
+"""One detached run: its place among those that open, and its way to the last event.
 
 A run opens until it waits for its model. Runs that open all at once share the processor, and all
 say their first word when the last one has opened. So few of a tenant open at a time, in the order
-in which they came. A run that has said its first word then waits until all have opened that had
-come by then. It does so once, and not for those that come later.
+in which they came. A run that has said its first word does nothing more until all have opened that
+had come by then. It waits so once, and not for those that come later.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
+from wick_graph.core.stopping import WATCH, Stopwatch
 from wick_graph.engine.result import Result
-from wick_graph.engine.streaming import ROOM, Room
+from wick_graph.engine.streaming import PAUSE, Pause
 from wick_graph.errors import ThreadBusyError, ThreadNotFoundError, WickError
 from wick_graph.events import CANCELLED, Done, Event, Failed
 from wick_graph.service.event_log import EventLog, Wire
@@ -32,6 +34,13 @@ SLOW: Final = 0.5
 """Seconds after which a run that still opens keeps no others: a hook or a debugger may hold it."""
 
 
+LOOK: Final = 0.05
+"""Seconds between two looks whether the process has time for more of them."""
+
+BUSY: Final = 0.7
+"""The part of a processor from which it has none."""
+
+
 class Opening:
     """One run's place in the order."""
 
@@ -42,18 +51,9 @@ class Opening:
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def begin(self) -> None:
-        """Wait until it is this run's turn."""
-        try:
-            await self.turn
-        except asyncio.CancelledError:
-            self.end()
-            raise
-
-    def start(self) -> None:
+    def begin(self) -> None:
         """Give it its turn, which ends after a while in any case."""
-        if not self.turn.done():
-            self.turn.set_result(None)
+        self.turn.set_result(None)
         self._timer = asyncio.get_running_loop().call_later(SLOW, self.end)
 
     def end(self) -> None:
@@ -62,10 +62,9 @@ class Opening:
             self._timer.cancel()
         self._openings.ended(self)
 
-    async def let_others(self) -> None:
-        """Wait until all have opened that have come by now."""
-        self.end()
-        await self._openings.opened_all_until(self._openings.newest)
+    def when_others_have(self, then: Callable[[], None]) -> bool:
+        """Call when all have opened that have come by now; return False if they have already."""
+        return self._openings.when_opened(self._openings.newest, then)
 
 
 class Openings:
@@ -74,20 +73,22 @@ class Openings:
     def __init__(self) -> None:
         self.newest = 0
         """The number of the run that came last."""
-        self.closed = False
         self._under_way: dict[int, Opening] = {}
         """By number, in the order in which they came; those that wait among them."""
         self._waiting: deque[Opening] = deque()
         self._opening = 0
-        self._held: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Runs that have opened, in their order, each with the run that it lets open."""
+        self._told: deque[tuple[int, Callable[[], None]]] = deque()
+        """What is called when all up to a number have opened, in the order of the numbers."""
+        self._looked: tuple[float, float] | None = None
 
     def come(self) -> Opening:
         """Take a place in the order."""
         self.newest += 1
         made = self._under_way[self.newest] = Opening(self, self.newest)
         self._waiting.append(made)
-        self._next()
+        self._next(MOST)
+        if self._waiting and self._looked is None:
+            self._look()
         return made
 
     def ended(self, one: Opening) -> None:
@@ -96,34 +97,35 @@ class Openings:
             return
         if one.turn.done() and not one.turn.cancelled():
             self._opening -= 1
-        self._next()
+        self._next(MOST)
         oldest = next(iter(self._under_way), self.newest + 1)
-        while self._held and self._held[0][0] < oldest:
-            held = self._held.popleft()[1]
-            if not held.done():
-                held.set_result(None)
+        while self._told and self._told[0][0] < oldest:
+            self._told.popleft()[1]()
 
-    async def opened_all_until(self, number: int) -> None:
-        """Wait until each that came with this number or before has opened."""
-        if next(iter(self._under_way), number + 1) <= number:
-            held = asyncio.get_running_loop().create_future()
-            self._held.append((number, held))
-            await held
+    def when_opened(self, number: int, then: Callable[[], None]) -> bool:
+        """Call when all up to a number have opened; return False if they have already."""
+        if next(iter(self._under_way), number + 1) > number:
+            return False
+        self._told.append((number, then))
+        return True
 
-    def close(self) -> None:
-        """Give the ones that wait their turn: the server stops, and refuses them."""
-        self.closed = True
-        for one in self._waiting:
-            if not one.turn.done():
-                one.turn.set_result(None)
-        self._waiting.clear()
+    def _look(self) -> None:
+        """Let more open if those that do leave the processor time: their hooks wait, say."""
+        now = time.monotonic(), time.process_time()
+        if self._looked is not None:
+            (then, used), (here, spent) = self._looked, now
+            if spent - used < BUSY * (here - then):
+                self._next(self._opening + MOST)
+        self._looked = now if self._waiting else None
+        if self._waiting:
+            asyncio.get_running_loop().call_later(LOOK, self._look)
 
-    def _next(self) -> None:
-        while self._waiting and self._opening < MOST:
+    def _next(self, most: int) -> None:
+        while self._waiting and self._opening < most:
             one = self._waiting.popleft()
             if not one.turn.done():
                 self._opening += 1
-                one.start()
+                one.begin()
 
 
 # --- A run that does not depend on a connection.
@@ -149,8 +151,8 @@ class DetachedRun:
     ) -> None:
         self.row, self.event_log = row, event_log
         self._opening = opening
-        """Its way to its first word; None for a run that opens beside all others."""
-        self._room = Room()
+        """Its place in the order of openings; None for a run that opens beside all others."""
+        self._pause, self._clock = Pause(), Stopwatch()
         self.recovered, self._cut_off = recovered, cut_off
         self.result: Result | None = None
         self.failure: BaseException | None = None
@@ -166,7 +168,8 @@ class DetachedRun:
     async def drive(self, events: AsyncIterator[Event]) -> None:
         """Put the run's events into the log; log its end even if it fails or is cancelled."""
         writer = asyncio.create_task(self.event_log.work())
-        ROOM.set(self._room)
+        PAUSE.set(self._pause)
+        WATCH.set(self._clock)
         last: Wire | None = None
         try:
             last = await self._pass_on(events)
@@ -197,6 +200,8 @@ class DetachedRun:
 
     async def _pass_on(self, events: AsyncIterator[Event]) -> Wire:
         try:
+            if self._opening is not None:
+                await self._opening.turn
             async for event in events:
                 self.first.set()
                 failed = event.exception if isinstance(event, Failed) else None
@@ -217,20 +222,25 @@ class DetachedRun:
                     return wire
                 await self.event_log.put(wire)
                 if self._opening is not None:
-                    await self._open(self._opening, wire["event"])
+                    self._open(self._opening, wire["event"])
                 if self.draining and wire["event"] == "on_chat_model_start":
                     self._suspend()  # all steps before it are stored
         finally:
             await events.aclose()  # type: ignore[attr-defined]  # an async generator
         raise AssertionError("a run ends with an event")
 
-    async def _open(self, opening: Opening, event: str) -> None:
-        """End its way to its first word when it waits for the model; then let others open."""
+    def _open(self, opening: Opening, event: str) -> None:
+        """End its turn when it waits for the model; hold it behind its first word for others."""
         opening.end()
         if event in _FIRST_WORD:
-            self._opening, self._room.events = None, 1  # no more work is done meanwhile
-            await opening.let_others()
-            self._room.events = Room().events
+            self._opening = None
+            if opening.when_others_have(self._go_on):
+                self._clock.hold()
+                self._pause.hold()
+
+    def _go_on(self) -> None:
+        self._clock.go()
+        self._pause.go()
 
     def rest(self) -> None:
         """Suspend the run when the calls that are under way have ended."""

@@ -142,11 +142,6 @@ class Problem(Exception):  # an answer, not a failure
         return {"error": self.error, **self.more}
 
 
-def stopping() -> Problem:
-    """Return the answer to a new run while the server stops."""
-    return Problem(503, "the server is stopping; try again", headers={"Retry-After": "5"})
-
-
 def error_body(problem: Problem, path: str) -> dict[str, Any]:
     """Return the JSON of an error answer, in the format of a path's clients."""
     return openai_error(problem) if path.startswith(OPENAI_PATH) else problem.body()

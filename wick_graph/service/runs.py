@@ -30,10 +30,10 @@ from wick_graph.errors import (
     WickError,
 )
 from wick_graph.events import CANCELLED, Event
-from wick_graph.service.detached import DetachedRun, Opening, Openings, row_of
+from wick_graph.service.detached import DetachedRun, Openings, row_of
 from wick_graph.service.event_log import EventLog, changes, set_within
 from wick_graph.service.metrics import Metrics
-from wick_graph.service.options import Limits, Problem, log, public_message, stopping
+from wick_graph.service.options import Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
 from wick_graph.store.notices import topic
 from wick_graph.store.server_rows import QUEUED, StreamRow
@@ -202,8 +202,10 @@ class Runs:
         self.machine: Callable[[str], str] = lambda agent_id: ""
         """Returns the machine that has the files of an agent; empty if all have them."""
         self._openings = Openings()
+        self._coming = 0
+        """Runs that are not live yet and were counted."""
         self._beginning: dict[str, asyncio.Event] = {}
-        """By thread: set when a run has been started or refused."""
+        """By thread, and by key: set when a run has been started or refused."""
 
     @contextlib.asynccontextmanager
     async def _alone(self, thread_id: str) -> AsyncIterator[None]:
@@ -222,8 +224,8 @@ class Runs:
 
     @property
     def count(self) -> int:
-        """How many go on here, and how many begin."""
-        return len(self.live) + len(self._beginning)
+        """How many go on here, and how many are about to."""
+        return len(self.live) + self._coming
 
     @property
     def is_external(self) -> bool:
@@ -258,7 +260,10 @@ class Runs:
             return await self._admit(self._queue, request, thread_id, key, named, waits)
         if waits:
             raise Problem(400, "on_busy: queue needs workers; see workers: in agents.yaml")
-        async with self._alone(thread_id):
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._alone(thread_id))
+            if key is not None:  # of the same requests at the same moment, one is counted
+                await stack.enter_async_context(self._alone(f"key {key}"))
             return await self._start(agent, request, thread_id, key, named)
 
     async def _admit(
@@ -299,17 +304,14 @@ class Runs:
             return self._known(row, data, where)
         if thread_id in self.live:
             raise ThreadBusyError("thread is busy")
-        if self.count > self._limits.runs_per_tenant:  # this one is among them
+        if self.count >= self._limits.runs_per_tenant:
             raise Problem(
                 429,
                 "the tenant has too many runs; wait for one to end",
                 headers={"Retry-After": "1"},
             )
-        opening = self._openings.come()
+        self._coming += 1
         try:
-            await opening.begin()
-            if self._openings.closed:
-                raise stopping()
             run_id = str(uuid.uuid4())
             most = self._limits.threads_per_tenant
             more: dict[str, Any] = {"named": named}
@@ -319,23 +321,15 @@ class Runs:
             )
             if row is None:
                 raise Problem(429, "the tenant has too many threads; delete some")
-            if row.run_id == run_id:
-                return await self._begin(agent, request, row, opening)
-        except BaseException:
-            opening.end()
-            raise
-        opening.end()
-        return self._known(row, data, where)
-
-    async def _begin(
-        self, agent: Agent, request: RunRequest, row: StreamRow, opening: Opening
-    ) -> DetachedRun:
-        """Begin a new run, and its way to its first word."""
-        if row.first > 1:
-            streams, most = self._saver.streams, self._limits.events_kept_of_runs
-            await streams.run(streams.trim, row.thread_id, most)
-        run = DetachedRun(row, EventLog(self._saver, row, row.first), opening=opening)
-        return self._drive(run, request.begin(agent, row, self._holder(row.thread_id)))
+            if row.run_id != run_id:
+                return self._known(row, data, where)
+            if row.first > 1:
+                await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
+            log = EventLog(self._saver, row, row.first)
+            run = DetachedRun(row, log, opening=self._openings.come())
+            return self._drive(run, request.begin(agent, row, self._holder(thread_id)))
+        finally:
+            self._coming -= 1
 
     async def _with_tools(self, request: RunRequest, thread_id: str) -> RunRequest:
         """Give an answer the caller's tools of the run that asked."""
@@ -528,7 +522,6 @@ class Runs:
 
     async def suspend(self, seconds: float, stop_now: asyncio.Event, *, soon: bool = False) -> None:
         """Give live runs some seconds to end, or `soon` their calls, then suspend the others."""
-        self._openings.close()
         for run in [*self.live.values()] if soon else ():
             run.rest()
         if tasks := [run.task for run in self.live.values() if run.task is not None]:

@@ -34,7 +34,7 @@ from wick_graph.loading import Agents
 from wick_graph.service.event_log import EventBus
 from wick_graph.service.folders import config_for
 from wick_graph.service.metrics import NOTED_SECONDS, WORKERS, Histogram, Metrics
-from wick_graph.service.options import LOCAL, Problem, ServerOptions, log, stopping
+from wick_graph.service.options import LOCAL, Problem, ServerOptions, log
 from wick_graph.service.runs import PLACED, Queue, Runs
 from wick_graph.service.tenants import CHANGES, TenantAgents, shared_by
 from wick_graph.store import SqlSaver
@@ -369,7 +369,7 @@ class Service:
             Problem: It is.
         """
         if self.draining:
-            raise stopping()
+            raise Problem(503, "the server is stopping; try again", headers={"Retry-After": "5"})
 
     def check_capacity(self) -> None:
         """Check that the server accepts a new run.
