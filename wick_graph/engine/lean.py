@@ -168,7 +168,7 @@ class LeanLoop:
             if not (args and self._lasts):
                 if made := list(values(*args)):
                     self._owed = made.copy
-            elif writes is True or any(name in keys for name, _ in writes):
+            elif writes is True or not {*map(_NAME, writes)}.isdisjoint(keys):
                 self._owed = partial(values, keys, True, *rest)
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 from langgraph._internal import _constants as key
@@ -44,6 +45,9 @@ _CONTROL: Final = frozenset(
 )
 
 
+_TRIGGERS: Final = attrgetter("triggers")
+
+
 def apply_writes(
     checkpoint: Any,
     channels: Mapping[str, Any],
@@ -72,7 +76,7 @@ def apply_writes(
     for name, values in written.items():
         if channels[name].update(values):
             note(name)
-    if any(task.triggers for task in done):
+    if any(map(_TRIGGERS, done)):
         _pass_step(channels, trigger_to_nodes, updated, note)
     return updated
 
