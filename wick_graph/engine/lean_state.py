@@ -67,7 +67,8 @@ def apply_writes(
 
     def note(name: str) -> None:
         versions[name] = version
-        if _holds(channels[name]):
+        channel = channels[name]
+        if channel.value is not MISSING if type(channel) in _VALUED else channel.is_available():
             updated.add(name)
 
     for name in read:
@@ -91,7 +92,9 @@ def _pass_step(
     asked, finishing = active(channels)
     for name in asked:
         channel = channels[name]
-        if _holds(channel) and name not in updated and channel.update(EMPTY_SEQ):
+        if type(channel) in _VALUED and channel.value is MISSING:
+            continue  # most edges are not on the way
+        if name not in updated and channel.is_available() and channel.update(EMPTY_SEQ):
             note(name)
     for name in finishing if updated.isdisjoint(trigger_to_nodes) else ():
         if channels[name].finish():
@@ -102,13 +105,6 @@ _VALUED: Final = frozenset(
     {FastReducerChannel, FastEphemeralChannel, BinaryOperatorAggregate, EphemeralValue, LastValue}
 )
 """Channels with their value, or the mark of a missing one, in an attribute."""
-
-
-def _holds(channel: Any) -> bool:
-    """Return whether a channel has a value."""
-    if type(channel) in _VALUED:
-        return channel.value is not MISSING
-    return bool(channel.is_available())
 
 
 def active(channels: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:

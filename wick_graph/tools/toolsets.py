@@ -160,6 +160,8 @@ class Toolbox:
         Raises:
             HookError: A hook's function raised, or returned something that is not a tool.
         """
+        if not self._sources and not self._beside:
+            return self._own
         more = [tool for source in self._beside for tool in source()]
         if not self._sources and not more:
             return self._own
