@@ -207,7 +207,7 @@ from wick_graph import Agent
 from wick_graph.store.texts import Prepared
 import gc
 print(*(name for name in sys.argv[1:] if name in sys.modules))
-print(*(one.order for one in gc.get_objects() if type(one) is Prepared and one._text))
+print(*(one.order for one in gc.get_objects() if type(one) is Prepared and one.made))
 """
 
 
