@@ -393,37 +393,28 @@ class QueueListener(_EventListener):
 
 
 class Pause:
-    """Holds the work of runs that are read in one loop; what they have said still comes."""
+    """Holds the work of a run that is read in its own loop; what it has said still comes."""
 
     def __init__(self) -> None:
         self.holds = False
-        self._listeners = set[LoopListener]()
-
-    def join(self, listener: LoopListener) -> None:
-        """Hold a run with the others."""
-        self._listeners.add(listener)
-        if self.holds:
-            listener.hold()
-
-    def leave(self, listener: LoopListener) -> None:
-        """Hold a run no more: it has ended."""
-        self._listeners.discard(listener)
+        self.listener: LoopListener | None = None
+        """The run's, while it is read."""
 
     def hold(self) -> None:
-        """Let no run begin anything more."""
+        """Let the run begin nothing more."""
         self.holds = True
-        for listener in self._listeners:
-            listener.hold()
+        if self.listener is not None:
+            self.listener.hold()
 
     def go(self) -> None:
-        """Let them go on."""
+        """Let it go on."""
         self.holds = False
-        for listener in self._listeners:
-            listener.go()
+        if self.listener is not None:
+            self.listener.go()
 
 
 PAUSE: Final[ContextVar[Pause | None]] = ContextVar("wick_pause", default=None)
-"""What may hold the runs that are read in this context."""
+"""What may hold the next run that is read in this context."""
 
 
 class LoopListener(_EventListener):
@@ -433,12 +424,15 @@ class LoopListener(_EventListener):
         super().__init__(run_id, thread_id, tokens)
         self._events: deque[Any] = deque()
         self._pause = PAUSE.get()
+        PAUSE.set(
+            None
+        )  # what the run reads itself may be in another loop, and waits with it anyway
         self._reader: asyncio.Future[None] | None = None
         self._closed = False
         self._room = asyncio.Event()
         self._room.set()
         if self._pause is not None:
-            self._pause.join(self)
+            self._pause.listener = self
 
     def put(self, event: Any) -> None:
         """Deliver at once; the run waits in `at`."""
@@ -462,7 +456,7 @@ class LoopListener(_EventListener):
         """Mark the reader as gone: drop its events, and no longer wait for it."""
         self._closed = True
         if self._pause is not None:
-            self._pause.leave(self)
+            self._pause.listener = None
         self.go()
 
     async def get(self) -> Any:

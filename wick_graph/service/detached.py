@@ -189,8 +189,7 @@ class DetachedRun:
             log.error("the end of run %s cannot be written: %s", self.row.run_id, error)
             last = None
         finally:
-            if self._opening is not None:
-                self._opening.end()
+            self.let_go()
             if last is None:
                 await _to_the_end(self._leave())
             writer.cancel()
@@ -200,8 +199,9 @@ class DetachedRun:
 
     async def _pass_on(self, events: AsyncIterator[Event]) -> Wire:
         try:
-            if self._opening is not None:
+            if self.waits and self._opening is not None:
                 await self._opening.turn
+                await self._must_go_on()
             async for event in events:
                 self.first.set()
                 failed = event.exception if isinstance(event, Failed) else None
@@ -228,6 +228,23 @@ class DetachedRun:
         finally:
             await events.aclose()  # type: ignore[attr-defined]  # an async generator
         raise AssertionError("a run ends with an event")
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits to open, and so has written nothing to its thread."""
+        return self._opening is not None and not self._opening.turn.done()
+
+    async def _must_go_on(self) -> None:
+        """Stop if it was cancelled from elsewhere while it waited, which no notice says."""
+        streams, row = self.event_log.saver.streams, self.row
+        now = await streams.run(streams.get, row.thread_id, row.run_id)
+        if now is None or not now.goes_on:
+            raise asyncio.CancelledError
+
+    def let_go(self) -> None:
+        """Keep no other run from opening: this one has ended, or will never begin."""
+        if self._opening is not None:
+            self._opening.end()
 
     def _open(self, opening: Opening, event: str) -> None:
         """End its turn when it waits for the model; hold it behind its first word for others."""

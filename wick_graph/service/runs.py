@@ -325,9 +325,11 @@ class Runs:
                 return self._known(row, data, where)
             if row.first > 1:
                 await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
-            log = EventLog(self._saver, row, row.first)
-            run = DetachedRun(row, log, opening=self._openings.come())
-            return self._drive(run, request.begin(agent, row, self._holder(thread_id)))
+            debug = self._holder(thread_id)
+            events = request.begin(agent, row, debug)
+            opening = None if debug is not None else self._openings.come()
+            run = DetachedRun(row, EventLog(self._saver, row, row.first), opening=opening)
+            return self._drive(run, events)
         finally:
             self._coming -= 1
 
@@ -444,6 +446,7 @@ class Runs:
             self._metrics.ran(run.status, time.monotonic() - began)
 
         def ended(task: asyncio.Task[None]) -> None:  # also for a task that never started
+            run.let_go()
             if self.live.get(thread_id) is run:
                 del self.live[thread_id]
             if run.event_log.ended:

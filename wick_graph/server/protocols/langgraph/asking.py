@@ -435,7 +435,9 @@ async def _make_room(context: RequestContext, thread_id: str, strategy: str) -> 
             await asyncio.wait([live.task])
             await asyncio.sleep(0)
         return
-    busy = thread_id in runs.live or await context.saver.leases.aepoch(thread_id) is not None
+    live = runs.live.get(thread_id)
+    wrote = live is not None and not live.waits  # of one that waits to open, nothing is there
+    busy = wrote or await context.saver.leases.aepoch(thread_id) is not None
     await runs.cancel(thread_id)
     if strategy == "rollback" and busy:
         await context.saver.threads.awithdraw(thread_id)
