@@ -110,6 +110,25 @@ async def test_runs_that_wait_in_hooks_keep_nobody(
     await asyncio.wait_for(came[-1].turn, 10)
 
 
+def test_in_a_new_loop_it_looks_again(one_by_one: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may be stopped and started in another loop."""
+    monkeypatch.setattr(detached, "BUSY", 0.7)
+    monkeypatch.setattr(detached, "LOOK", 0.01)
+    monkeypatch.setattr(detached, "_LATE", 0.0)
+    order = Openings()
+
+    async def fill() -> None:
+        for _ in range(3):
+            order.come()
+
+    async def wait() -> None:
+        came = [order.come() for _ in range(3)]
+        await asyncio.wait_for(came[-1].turn, 10)
+
+    asyncio.run(fill())
+    asyncio.run(wait())
+
+
 # --- At a server.
 
 

@@ -33,12 +33,14 @@ MOST: Final = 32
 SLOW: Final = 0.5
 """Seconds after which a run that still opens keeps no others: a hook or a debugger may hold it."""
 
-
 LOOK: Final = 0.05
 """Seconds between two looks whether the process has time for more of them."""
 
 BUSY: Final = 0.7
 """The part of a processor from which it has none."""
+
+_LATE: Final = 5.0
+"""Seconds after which a look does not come any more."""
 
 
 class Opening:
@@ -87,9 +89,13 @@ class Openings:
         made = self._under_way[self.newest] = Opening(self, self.newest)
         self._waiting.append(made)
         self._next(MOST)
-        if self._waiting and self._looked is None:
+        if self._waiting and not self._looks():
             self._look()
         return made
+
+    def _looks(self) -> bool:
+        """Return whether a look is due; one that is long overdue was in a loop that has ended."""
+        return self._looked is not None and time.monotonic() - self._looked[0] < _LATE
 
     def ended(self, one: Opening) -> None:
         """Note that one has opened, and begin the next."""
