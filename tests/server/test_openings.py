@@ -96,7 +96,7 @@ async def test_a_run_that_opens_slowly_keeps_others_for_a_while_only(
 ) -> None:
     monkeypatch.setattr(detached, "SLOW", 0.01)
     order = Openings()
-    order.come()  # held by a debugger
+    order.come()  # held by a hook
     await asyncio.wait_for(order.come().turn, 5)
 
 
@@ -187,7 +187,7 @@ class Held:
         self.threads, self.released = threads, asyncio.Event()
 
     def begin(self, request: RunRequest, agent: Any, row: Any, debug: Any = None) -> Any:
-        events = BEGIN(request, agent, row, debug)
+        events = BEGIN(request, agent, row)  # without the debugger of a test
 
         async def later() -> Any:
             if row.thread_id in self.threads:
@@ -206,6 +206,12 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     made = Held("held")
     monkeypatch.setattr(RunRequest, "begin", lambda *args: made.begin(*args))
     return made
+
+
+async def spoken(seen: list[tuple[str, str]], thread: str) -> None:
+    """Wait for a thread's first word."""
+    while (thread, "on_chat_model_stream") not in seen:
+        await asyncio.sleep(0.01)
 
 
 async def live(service: Service, count: int) -> None:
@@ -244,8 +250,7 @@ async def test_the_pause_at_the_first_word_counts_for_no_deadline(
     service = served(tmp_path)
     async with asking(service) as http:
         asked = asyncio.create_task(ask(http, "quick", ["a", "held", "b"]))
-        while ("a", "on_chat_model_stream") not in seen:
-            await asyncio.sleep(0.01)
+        await spoken(seen, "a")
         await asyncio.sleep(2.5)
         assert ("a", "on_tool_start") not in seen, "the others have not opened"
         assert ("b", "on_chat_model_start") not in seen, "one opens at a time"
@@ -297,14 +302,27 @@ async def test_of_many_at_the_same_moment_no_more_are_let_in(tmp_path: Path) -> 
         assert len({one.headers["x-run-id"] for one in keyed}) == 1
 
 
+async def test_a_run_under_a_debugger_waits_for_nobody(
+    tmp_path: Path, one_by_one: None, held: Held
+) -> None:
+    """Its session has a clock of its own, and holds it anyway."""
+    service = served(tmp_path)
+    async with asking(service) as http:
+        asked = asyncio.create_task(ask(http, "default", ["held"]))
+        await live(service, 1)
+        service.local.runs.holders["a"] = object
+        assert ends(await ask(http, "default", ["a"])) == ["done"]
+        held.released.set()
+        assert ends(await asked) == ["done"]
+
+
 async def test_a_paused_run_can_be_cancelled(
     tmp_path: Path, one_by_one: None, held: Held, seen: list[tuple[str, str]]
 ) -> None:
     service = served(tmp_path)
     async with asking(service) as http:
         asked = asyncio.create_task(ask(http, "quick", ["a", "held", "b"]))
-        while ("a", "on_chat_model_stream") not in seen:
-            await asyncio.sleep(0.01)
+        await spoken(seen, "a")
         run = service.local.runs.live["a"].row.run_id
         cancelled = await http.post(f"/runs/{run}/cancel")
         assert cancelled.json()["status"] == "cancelled"

@@ -149,7 +149,7 @@ def _coerce(value: Any) -> list[BaseMessage]:
     if value is None:
         return []
     items = listed(value)
-    if [item for item in items if not isinstance(item, BaseMessage)]:
+    if [item for item in items if not isinstance(item, BaseMessage)]:  # quicker than `all`
         items = convert_to_messages(items)
     return [message_chunk_to_message(m) if isinstance(m, BaseMessageChunk) else m for m in items]
 

@@ -424,15 +424,13 @@ class LoopListener(_EventListener):
         super().__init__(run_id, thread_id, tokens)
         self._events: deque[Any] = deque()
         self._pause = PAUSE.get()
-        PAUSE.set(
-            None
-        )  # what the run reads itself may be in another loop, and waits with it anyway
         self._reader: asyncio.Future[None] | None = None
         self._closed = False
         self._room = asyncio.Event()
         self._room.set()
         if self._pause is not None:
             self._pause.listener = self
+            PAUSE.set(None)  # a run that is read within this one may be in another loop
 
     def put(self, event: Any) -> None:
         """Deliver at once; the run waits in `at`."""

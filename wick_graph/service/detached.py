@@ -31,7 +31,7 @@ MOST: Final = 32
 """The most runs that open at a time; they share commits."""
 
 SLOW: Final = 0.5
-"""Seconds after which a run that still opens keeps no others: a hook or a debugger may hold it."""
+"""Seconds after which a run that still opens keeps no others: its hooks may wait for something."""
 
 LOOK: Final = 0.05
 """Seconds between two looks whether the process has time for more of them."""

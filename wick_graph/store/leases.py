@@ -736,7 +736,7 @@ def writer_of(
 
 def keeper_of(config: Mapping[str, Any]) -> tuple[Writer | None, str]:
     """Return the run's writer if this is its own read of its thread, and the channel to keep."""
-    asked = config.get(langgraph_config.CONFIGURABLE) or {}
+    asked = langgraph_config.configurable(config)
     writer = asked.get(langgraph_config.WRITER)
     if not isinstance(writer, Writer) or not writer.keeps or writer.lease is None:
         return None, ""
@@ -747,7 +747,7 @@ def keeper_of(config: Mapping[str, Any]) -> tuple[Writer | None, str]:
 
 def is_fresh(config: Mapping[str, Any], at: langgraph_config.Address) -> bool:
     """Return whether a run asks for the head of its own thread, which has none; only once."""
-    writer = (config.get(langgraph_config.CONFIGURABLE) or {}).get(langgraph_config.WRITER)
+    writer = langgraph_config.configurable(config).get(langgraph_config.WRITER)
     if not isinstance(writer, Writer) or not writer.fresh or writer.lease is None:
         return False
     writer.fresh = False

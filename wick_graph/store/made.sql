@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 9a86395e998bea4357f23c9f31505f06
+-- process takes it from here once it or a module that makes it has changed: fabf122ba8ff2ee7b2fc5f788a3d1269
 
 --: sqlite schema
 CREATE TABLE blobs (

@@ -125,6 +125,7 @@ def seal(payload: bytes, *context: Context) -> bytes:
     if len(payload) > MAX_BYTES:
         raise StorageError(too_large(payload))
     payload = _FORMAT_BYTE + payload
+    # Here and in `unseal`, without a call of its own: each row of a thread passes one of them.
     check = blake2b(ormsgpack.packb(context) + payload, digest_size=CHECK_BYTES)
     return check.digest() + payload
 

@@ -176,7 +176,7 @@ def _mounts() -> str:
 def _check_file_header(path: Path) -> None:
     """Refuse a file that is not ours, by its header alone."""
     try:
-        status = os.stat(path)  # noqa: PTH116  # on the path of every transaction
+        status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
             raise StorageError(f"{path} is {kind}; name a file for the database")
