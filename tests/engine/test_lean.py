@@ -19,6 +19,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.channels import BinaryOperatorAggregate, DeltaChannel, EphemeralValue, Topic
 from langgraph.channels.last_value import LastValueAfterFinish
 from langgraph.graph import END, START, StateGraph
+from langgraph.pregel import _loop
 from langgraph.pregel import main as pregel
 from langgraph.runtime import RunControl
 from langgraph.types import Overwrite, RetryPolicy
@@ -438,6 +439,20 @@ def test_nothing_of_langgraph_is_replaced(served: Served) -> None:
     assert pinned.is_release()
     assert pinned.is_own(pinned.in_use())
     assert pinned.in_use() == pinned._found["in_use"]
+
+
+def test_a_function_that_makes_checkpoints_may_be_replaced(
+    door: Door, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, made = vars(_loop)["create_checkpoint"], list[Any]()
+
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        made.append(own(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(_loop, "create_checkpoint", noting)
+    assert door(agent_of("3")[0], "?").text == "3"
+    assert (served(), bool(made)) == (0, True)
 
 
 def test_what_is_replaced_for_a_time_is_served_later(monkeypatch: pytest.MonkeyPatch) -> None:

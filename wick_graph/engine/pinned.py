@@ -66,11 +66,12 @@ _USED: Final = {
         "AsyncPregelLoop._checkpointer_put_after_previous",
         *("PregelLoop.__init__", "PregelLoop._emit", "PregelLoop._suppress_interrupt"),
         *("channels_from_checkpoint", "achannels_from_checkpoint", "ensure_message_ids"),
+        "create_checkpoint",
         *("prepare_next_tasks", "apply_writes", "BackgroundExecutor", "AsyncBackgroundExecutor"),
     ),
     "_algo": (
         *("prepare_single_task", "prepare_push_task_send", "local_read", "apply_writes"),
-        "_proc_input",
+        *("_proc_input", "task_path_str"),
     ),
     "_runner": (
         *("PregelRunner.tick", "PregelRunner.atick", "PregelRunner.commit"),
