@@ -115,8 +115,8 @@ def test_a_cancel_that_meets_a_run_as_it_takes_its_thread_ends_it(
             cancelling.append(Background(lambda: agent.cancel("t")))
             return opened(threads, *args, **kwargs)
 
-        def taken(leases: Leases, work: Callable[[], Any]) -> Any:
-            made = together(leases, work)
+        def taken(leases: Leases, work: Callable[[], Any], **how: Any) -> Any:
+            made = together(leases, work, **how)
             assert told.wait(SECONDS)
             return made
 
@@ -132,7 +132,8 @@ def test_a_cancel_that_meets_a_run_as_it_takes_its_thread_ends_it(
 def test_a_run_that_lost_its_thread_before_it_opened_it_leaves_it_alone(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with agent_of(url, "never said") as agent:
+    with agent_of(url, "said", "never said") as agent:
+        agent.invoke("go", thread_id="t")
         opened = Threads.open
 
         def late(threads: Threads, *args: Any, **kwargs: Any) -> Any:
@@ -144,7 +145,7 @@ def test_a_run_that_lost_its_thread_before_it_opened_it_leaves_it_alone(
         monkeypatch.setattr(Threads, "open", late)
         assert agent.invoke("go", thread_id="t").stopped_because == "cancelled"
         info = agent.threads.get("t")
-        assert (info.status, info.stopped_because) == ("idle", "cancelled")
+        assert (info.status, info.stopped_because) == ("idle", "done")
 
 
 def test_a_run_that_comes_to_its_own_end_keeps_it(

@@ -13,8 +13,17 @@ from typing import Any, Final, Self
 from langgraph.channels import BaseChannel, BinaryOperatorAggregate, EphemeralValue
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
+from wick_graph.langgraph_config import TASKS
+
 MISSING: Final = EphemeralValue(object).value
 """LangGraph's mark of a channel without a value."""
+
+STEP_NAMES: Final = (
+    *("__start__", "__input__", "before_agent", "modify_request", "model", "tools"),
+    *("branch:to:before_agent", "branch:to:modify_request", "branch:to:model", TASKS),
+    *("messages", "request", "usage", "iteration", "stop_reason"),
+)
+"""The nodes and channels that the rows of a turn name; a new thread gets them together."""
 
 _COPIED: Final = frozenset({list, dict, set})
 

@@ -128,7 +128,9 @@ class LeanLoop:
         **_ABSENT,
     )
     _put_checkpoint = bound(
-        _loop.PregelLoop._put_checkpoint, create_checkpoint=lean_state.create_checkpoint
+        _loop.PregelLoop._put_checkpoint,
+        create_checkpoint=lean_state.create_checkpoint,
+        get_new_channel_versions=lean_state.new_versions,
     )
     _put_writes = bound(_loop.PregelLoop.put_writes, task_path_str=_path_of, **_ABSENT)
     _output_writes = bound(
@@ -536,6 +538,9 @@ def _has_worked(future: Any) -> bool:
 
 _SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
 
+_IN_A_ROW: Final = 8
+"""The most checkpoints that are deferred without a turn of the loop: some 5 ms."""
+
 
 class AsyncExecutor(_executor.AsyncBackgroundExecutor):
     """LangGraph's executor, which calls the saver in the loop, without a task."""
@@ -545,22 +550,41 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
         self._known = _Known()
         self._later = 0
         """Saves that have not begun: of checkpoints, and of writes behind one."""
+        own = isinstance(self.loop, asyncio.BaseEventLoop)
+        self._ready: Any = vars(self.loop).get("_ready") if own else None
+        """What waits for its turn in asyncio's loop; another kind of loop does not tell."""
+        self._in_a_row = 0
+        """Checkpoints that were deferred since the loop had a turn."""
 
     def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
-        """Submit a call; a checkpoint, which the run awaits, begins when a task would."""
+        """Submit a call.
+
+        A checkpoint, which the run awaits, begins when a task would if the run is cancelled or if
+        others wait for their turn, and now and then: so the loop looks who comes.
+        """
         saves = self._known[fn]
         defer = None if saves is None else saves.defer(args)
         if saves is None or defer is None or asyncio._get_running_loop() is not self.loop:
             return super().submit(fn, *args, **options)
         future = self.loop.create_future()
-        if saves.are_writes and not self._later and _save(future, saves.direct, defer):
+        at_once = not self._later and (saves.are_writes or self._goes_on())
+        if at_once and _save(future, saves.direct, defer):
+            self._in_a_row += not saves.are_writes
             return future
+        self._in_a_row = 0
         self.tasks[future] = (False, True)
         future.add_done_callback(self.done)
-        if not saves.are_writes or self._later:
+        if not at_once:
             self._later += 1
             self.loop.call_soon(self._begin, future, saves.direct, defer)
         return future
+
+    def _goes_on(self) -> bool:
+        """Return whether the run may go on without a turn of the loop."""
+        if self._ready is None or self._ready or self._in_a_row >= _IN_A_ROW:
+            return False
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
 
     def _begin(self, future: asyncio.Future[None], direct: Direct, defer: Defer) -> None:
         self._later -= 1

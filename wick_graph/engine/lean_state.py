@@ -210,6 +210,11 @@ def create_checkpoint(checkpoint: Any, channels: Any, step: int, **given: Any) -
     return _create(held, None, step, **given)
 
 
+def new_versions(previous: Mapping[str, Any], current: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the versions that changed, as LangGraph does: none of ours is ever lowered."""
+    return dict(current.items() - previous.items()) if previous else current
+
+
 _channels: Final[Any] = vars(_loop)["channels_from_checkpoint"]
 
 _achannels: Final[Any] = vars(_loop)["achannels_from_checkpoint"]

@@ -44,6 +44,7 @@ from wick_graph.core.usage import Usage, usage_of
 from wick_graph.durations import seconds
 from wick_graph.engine import answers
 from wick_graph.engine.answers import keep_finished_results, record_failure
+from wick_graph.engine.channels import STEP_NAMES
 from wick_graph.engine.result import new_thread_id
 from wick_graph.engine.thread_turn import (
     acquire_thread,
@@ -68,7 +69,7 @@ from wick_graph.journal.run_start import Begun, Mode, Opening, about, look, star
 from wick_graph.runtime.context import AgentSpec, EngineStore, Run
 from wick_graph.runtime.durability import input_can_wait
 from wick_graph.store import ThreadInfo
-from wick_graph.store.leases import MAX_CHARGES, Asking
+from wick_graph.store.leases import MAX_CHARGES, Asking, Lease
 from wick_graph.types import THREAD_ID_PATTERN, OnBusy, StoppedBecause
 
 STEPS_PER_ITERATION: Final = 3
@@ -306,7 +307,7 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
     if store is not None and run.thread_id is not None:
         await refuse_unknown_thread(call, store, bridge)
         await acquire_thread(
-            run, store.leases, bridge, lambda: begin_thread(call, store), asking_of(call)
+            run, store.leases, bridge, lambda it: begin_thread(call, store, it), asking_of(call)
         )
         call.untouched = True
         await refuse_other_state(run, call.graph, store, call.before, call.config, bridge)
@@ -401,11 +402,10 @@ def asking_of(call: RunCall) -> Asking:
     return Asking(begins=begins, pardon=run.force, part=part)
 
 
-def begin_thread(call: RunCall, store: EngineStore) -> None:
+def begin_thread(call: RunCall, store: EngineStore, lease: Lease) -> None:
     """Set the thread to `running`, in the commit that acquires its lease."""
     run, threads, thread = call.run, store.threads, call.run.thread_id or ""
-    lease = run.writer.lease
-    assert lease is not None
+    lease.names = () if call.spec.guest else STEP_NAMES
     call.before = threads.open(
         thread,
         agent=call.spec.name,

@@ -45,6 +45,7 @@ SOURCES: Final = {
     "langgraph.pregel._messages": "1b0a1acd0c02456c 752e8eca3ecb38a1",
     "langgraph.pregel._retry": "e9d635fda3a3411d",
     "langgraph.pregel._runner": "002d8e07a54a8146",
+    "langgraph.pregel._utils": "80ec67b64b5aa573",
     "langgraph.pregel._write": "4f40bdad7dda4eed",
     "langgraph.pregel.main": "cf488a40acb87a0f",
     "langgraph.runtime": "e2c527f843a5c019",
@@ -66,7 +67,7 @@ _USED: Final = {
         "AsyncPregelLoop._checkpointer_put_after_previous",
         *("PregelLoop.__init__", "PregelLoop._emit", "PregelLoop._suppress_interrupt"),
         *("channels_from_checkpoint", "achannels_from_checkpoint", "ensure_message_ids"),
-        "create_checkpoint",
+        *("create_checkpoint", "get_new_channel_versions"),
         *("prepare_next_tasks", "apply_writes", "BackgroundExecutor", "AsyncBackgroundExecutor"),
     ),
     "_algo": (

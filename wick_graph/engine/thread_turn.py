@@ -55,7 +55,7 @@ def engine_store(saver: object) -> EngineStore | None:
     return saver if isinstance(saver, SqlSaver) else None
 
 
-def _nothing() -> None:
+def _nothing(lease: Lease) -> None:
     """Do nothing more."""
 
 
@@ -63,10 +63,10 @@ async def acquire_thread(
     run: Run,
     leases: Leases,
     bridge: Bridge,
-    then: Callable[[], object] = _nothing,
+    then: Callable[[Lease], object] = _nothing,
     asking: Asking = Asking(),  # noqa: B008 - it is frozen
 ) -> None:
-    """Acquire the lease of the run's thread; call `then` in the same commit.
+    """Acquire the lease of the run's thread; call `then` with it in the same commit.
 
     A suspect waits until its back-off is over and no other suspect runs in this process.
 
@@ -235,17 +235,23 @@ async def _acquire(
     run: Run,
     leases: Leases,
     bridge: Bridge,
-    then: Callable[[], object],
+    then: Callable[[Lease], object],
     asking: Asking,
 ) -> None:
     def ready(lease: Lease) -> None:
         lease.on_stop = _stopper(run, lease)
 
-    def take() -> None:
-        run.writer.lease = leases.acquire(run.thread_id or "", asking, judged=True, ready=ready)
-        then()
+    thread = run.thread_id or ""
 
-    await bridge.uninterruptible(lambda: leases.together(take), lambda: leases.atogether(take))
+    def take() -> None:
+        with leases.opening(thread):
+            lease = run.writer.lease = leases.acquire(thread, asking, judged=True, ready=ready)
+            then(lease)
+
+    # No caller learns of a run before its first step; that commit makes this one durable too.
+    await bridge.uninterruptible(
+        lambda: leases.together(take, light=True), lambda: leases.atogether(take, light=True)
+    )
 
 
 def _stopper(run: Run, lease: Lease) -> Callable[[str], object]:
@@ -260,7 +266,7 @@ def _stopper(run: Run, lease: Lease) -> Callable[[str], object]:
 
 
 async def _wait_in_queue(
-    run: Run, leases: Leases, bridge: Bridge, then: Callable[[], object], asking: Asking
+    run: Run, leases: Leases, bridge: Bridge, then: Callable[[Lease], object], asking: Asking
 ) -> None:
     place = (os.getpid(), id(leases), run.thread_id or "")
     line = _lines.setdefault(place, deque())
@@ -285,7 +291,7 @@ async def _wait_in_queue(
 
 
 async def _cancel_and_acquire(
-    run: Run, leases: Leases, bridge: Bridge, then: Callable[[], object], asking: Asking
+    run: Run, leases: Leases, bridge: Bridge, then: Callable[[Lease], object], asking: Asking
 ) -> None:
     thread = run.thread_id or ""
     for _ in range(_OTHERS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
     ChannelVersions,
     Checkpoint,
-    CheckpointMetadata,
 )
 
 from wick_graph.errors import StorageError
@@ -82,6 +81,12 @@ class StepTransaction:
         self._names = cache.scope(db, self._ns)
         self._lanes = cache.channels.setdefault(self._ns, {})
         self._writer = ItemWriter(db, cache, codec, thread_id)
+
+    def begin_names(self, texts: Iterable[str]) -> None:
+        """Name, in a new thread, what its steps are going to name: each alone costs a statement."""
+        if not self._names:
+            self._cache.name_all(self._db, self._ns, texts)
+            self._names = self._cache.scope(self._db, self._ns)
 
     def checkpoint(
         self,
@@ -370,11 +375,13 @@ class CheckpointWriter:
         at: Address,
         config: RunnableConfig,
         checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
+        metadata: dict[str, Any],
         new_versions: ChannelVersions,
     ) -> Now | None:
-        """Defer a checkpoint if the policy allows it; otherwise return what saves it."""
-        full = metadata_of(config, metadata)
+        """Defer a checkpoint if the policy allows it; otherwise return what saves it.
+
+        `metadata` has what the run's config adds.
+        """
         lease, policy = writer_of(config, at.checkpoint_id)
         waits = self.core.deferred.checkpoint_can_wait(at, policy)
         waits = waits or waits_for_first_step(config, at, metadata.get("source"))
@@ -390,7 +397,7 @@ class CheckpointWriter:
             self.core.deferred.raise_lost_write(at)
             step = self._step(db, at, lease)
             if not (attempts.again() and step.has_checkpoint(checkpoint["id"])):
-                step.checkpoint(checkpoint, full, new_versions, at.checkpoint_id, held)
+                step.checkpoint(checkpoint, metadata, new_versions, at.checkpoint_id, held)
 
         return self._now_or_later(at, save, waits=waits)
 
@@ -442,6 +449,8 @@ class CheckpointWriter:
         made = StepTransaction(
             db, cache, self.codec, at.thread_id, at.ns, self.core.forks, self.core.strays
         )
+        if lease is not None and lease.names and not at.ns and cache.is_first("names"):
+            made.begin_names(lease.names)
         cache.step = (of, made)
         return made
 

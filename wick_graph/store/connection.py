@@ -394,7 +394,14 @@ class StoreConnection(Transactions):
         cache = self._cache(key, number, generation, self._others_seen, self._others_seen)
         if made:
             cache.begin_empty()
+            cache.born = self._group, row[2], None if ttl is None else row[2] + ttl
         return cache
+
+    def born_now(self, key: bytes) -> tuple[float, float | None] | None:
+        """Return when a thread was made and until when it is kept, if the open transaction did."""
+        cache = self.caches.get(key)
+        born = None if cache is None else cache.born
+        return born[1:] if born is not None and born[0] is self._group else None
 
     def knows_now(self, cache: ThreadCache) -> bool:
         """Return whether a cache is up to date in the open transaction."""

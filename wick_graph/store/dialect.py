@@ -98,8 +98,11 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def begin(self, db: Database, now: Now, *, write: bool) -> int:
-        """Begin a transaction; return a number that changes whenever others have written."""
+    def begin(self, db: Database, now: Now, *, write: bool, light: bool = False) -> int:
+        """Begin a transaction; return a number that changes whenever others have written.
+
+        The commit of a `light` one does not wait for the disk.
+        """
 
     @abstractmethod
     def explained(self, error: Exception) -> StorageError:

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
@@ -290,6 +290,8 @@ class Lease:
     """Called with a reason to stop the run, or with an empty text if the lease is lost."""
     before_commit: Callable[[Database], None] | None = field(default=None, repr=False)
     """Adds the run's journal to every transaction under this lease."""
+    names: tuple[str, ...] = field(default=(), repr=False)
+    """The channels and nodes that nearly every turn names in its rows; a hint."""
     ending: Callable[[Database], None] | None = field(default=None, repr=False)
     """Writes how the run ended, with the end of the lease."""
 
@@ -514,16 +516,21 @@ class Leases:
         row = None if thread is None else db.execute(statements.LEASE, (thread.id,)).fetchone()
         return row[1] if row is not None and is_held(self._core, row[0], row[2]) else None
 
-    def together(self, work: Callable[[], T]) -> T:
+    def opening(self, thread_id: str) -> AbstractContextManager[None]:
+        """Let the taking of a lease, and all that the run's opening writes, be one write."""
+        return self._core.as_one(thread_id)
+
+    def together(self, work: Callable[[], T], *, light: bool = False) -> T:
         """Take or give back a lease, with all that belongs to it, in one commit.
 
-        If `work` fails after it has taken a lease, the lease stays taken: give it back.
+        If `work` fails after it has taken a lease, the lease stays taken: give it back. A `light`
+        commit does not wait for the disk.
         """
-        return self._core.together(work)
+        return self._core.together(work, light=light)
 
-    async def atogether(self, work: Callable[[], T]) -> T:
+    async def atogether(self, work: Callable[[], T], *, light: bool = False) -> T:
         """Do `together` in the store's thread, in one hop."""
-        return await self._core.worker.run(self._core.together, work)
+        return await self._core.worker.run(self._core.together, work, light=light)
 
     def epoch(self, thread_id: str) -> int | None:
         """Return the epoch of a thread's live owner; None if the thread is free."""

@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: fabf122ba8ff2ee7b2fc5f788a3d1269
+-- process takes it from here once it or a module that makes it has changed: c24a743ddc01d2193e66eb2ad594cc81
 
 --: sqlite schema
 CREATE TABLE blobs (
@@ -297,6 +297,12 @@ INSERT INTO digests (rid, names, checkpoints, writes, items, blobs, calls, runs,
 
 --: postgresql digests._ADD
 INSERT INTO digests (rid, names, checkpoints, writes, items, blobs, calls, runs, moments, streams, events) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (rid) DO UPDATE SET names = ((digests.names + excluded.names) & 4611686018427387903), checkpoints = ((digests.checkpoints + excluded.checkpoints) & 4611686018427387903), writes = ((digests.writes + excluded.writes) & 4611686018427387903), items = ((digests.items + excluded.items) & 4611686018427387903), blobs = ((digests.blobs + excluded.blobs) & 4611686018427387903), calls = ((digests.calls + excluded.calls) & 4611686018427387903), runs = ((digests.runs + excluded.runs) & 4611686018427387903), moments = ((digests.moments + excluded.moments) & 4611686018427387903), streams = ((digests.streams + excluded.streams) & 4611686018427387903), events = ((digests.events + excluded.events) & 4611686018427387903)
+
+--: sqlite statements.ADD_NAME
+INSERT INTO names (thread, scope, text) VALUES (?, ?, ?)
+
+--: postgresql statements.ADD_NAME
+INSERT INTO names (thread, scope, text) VALUES (%s, %s, %s)
 
 --: sqlite statements.BLOB
 SELECT blobs.body 

@@ -465,6 +465,7 @@ class PostgresDialect(Dialect):
         self.errors = (self._driver.Error,)
         self._target = target
         self._local = local_settings(target.schema, target.timeout, synchronous)
+        self._lightly = local_settings(target.schema, target.timeout, "NORMAL")
         self._pool_size = pool_size
         self._ahead = time.time() - time.monotonic()
         self._reads_only = self.reads_only = reads_only
@@ -492,12 +493,13 @@ class PostgresDialect(Dialect):
             raise
         return db
 
-    def begin(self, db: Database, now: Now, *, write: bool) -> int:
+    def begin(self, db: Database, now: Now, *, write: bool, light: bool = False) -> int:
         """Begin a transaction and read the time; each thread's version shows other writers."""
         assert isinstance(db, Postgres)
         own = now == self.now
         clock = POSTGRES_NOW if own else f"set_config('wick.now', '{now()!r}', true)"
-        *_, moment = db.script(f"{_BEGIN[write]}; SELECT {self._local}, {clock}")[0]
+        local = self._lightly if light else self._local
+        *_, moment = db.script(f"{_BEGIN[write]}; SELECT {local}, {clock}")[0]
         if own:
             self._ahead = moment - time.monotonic()
         return 0

@@ -34,7 +34,7 @@ from wick_graph.langgraph_config import Address, address_of
 from wick_graph.store.allowlist import AllowList, graph_above
 from wick_graph.store.checkpoint_list import Listing
 from wick_graph.store.checkpoint_read import Reader, Row, delta_history, find
-from wick_graph.store.checkpoint_write import CheckpointWriter
+from wick_graph.store.checkpoint_write import CheckpointWriter, metadata_of
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection, Ttl
 from wick_graph.store.dialect import POSTGRES, Dialect, Synchronous
@@ -305,7 +305,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
         at = address_of(config)
         if metadata.get("source") == "loop" and follows_its_writes(config):
             self._core.deferred.await_writes(at)
-        now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
+        full = metadata_of(config, metadata)
+        now = self._saving.checkpoint(at, config, checkpoint, full, new_versions)
         if now is not None:
             now()
         return Address(at.thread_id, at.ns, checkpoint["id"]).config()
@@ -436,7 +437,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
     ) -> RunnableConfig:
         """Do `put` in the store's thread; a checkpoint that may wait is deferred at once."""
         at = address_of(config)
-        now = self._saving.checkpoint(at, config, checkpoint, metadata, new_versions)
+        full = metadata_of(config, metadata)
+        now = self._saving.checkpoint(at, config, checkpoint, full, new_versions)
         if now is not None:
             await self._core.worker.run(now)
         return Address(at.thread_id, at.ns, checkpoint["id"]).config()
@@ -510,18 +512,36 @@ class Direct:
 
     def __init__(self, saver: SqlSaver) -> None:
         self._saving, self._core = saver._saving, saver._core
+        self._added: tuple[Any, Any, dict[str, Any]] | None = None
+        """The config's metadata and the names in a checkpoint's, and what the first adds to it."""
+
+    def _metadata(self, config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
+        """Return a checkpoint's metadata with what its run's config adds, which stays the same."""
+        given, known = config.get("metadata"), self._added
+        if known is None or known[0] is not given or known[1] != metadata.keys():
+            whole = metadata_of(config, metadata)
+            added = {name: value for name, value in whole.items() if name not in metadata}
+            self._added = given, {*metadata}, added
+            return whole
+        return {**metadata, **known[2]}
 
     def checkpoint(
-        self, behind: bool, config: RunnableConfig, *given: Any
+        self,
+        behind: bool,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> Callable[[], None] | None:
         """Defer a checkpoint if it may wait; otherwise return what saves it.
 
         With `behind`, it waits for its step's writes as `put` does: another thread may have them.
         """
-        at, metadata = address_of(config), given[1]
+        at = address_of(config)
         if behind and metadata.get("source") == "loop" and follows_its_writes(config):
             self._core.deferred.await_writes(at)
-        return self._saving.checkpoint(at, config, *given)
+        full = self._metadata(config, metadata)
+        return self._saving.checkpoint(at, config, checkpoint, full, new_versions)
 
     def writes(self, *given: Any) -> Callable[[], None] | None:
         """Defer a task's writes if they may wait; otherwise return what saves them."""

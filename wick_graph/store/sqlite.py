@@ -75,6 +75,8 @@ class Connection(sqlite3.Connection):
     """A connection that marks its file as open in this process."""
 
     place: Place | None = None
+    level: Synchronous | None = None
+    """How durable its next commit is, as far as it was set by `Sqlite.begin`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -506,8 +508,16 @@ class Sqlite(Dialect):
             self._place = place_of(self.path)
         return connection
 
-    def begin(self, db: Database, now: Now, *, write: bool) -> int:
-        """Begin a transaction; return SQLite's number for changes by other connections."""
+    def begin(self, db: Database, now: Now, *, write: bool, light: bool = False) -> int:
+        """Begin a transaction; return SQLite's number for changes by other connections.
+
+        The log is not flushed at the end of a light one. The next flush takes all of the log.
+        """
+        assert isinstance(db, Connection)
+        level: Synchronous = "NORMAL" if light else self._synchronous
+        if write and level != (db.level or self._synchronous):
+            db.execute(f"PRAGMA synchronous={level}")
+            db.level = level
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         version: int = db.execute("PRAGMA data_version").fetchone()[0]
         return version

@@ -270,6 +270,10 @@ NEW_NAME: Final = Prepared(
     "x",
 )
 
+ADD_NAME: Final = Prepared(
+    lambda: insert(names).values(thread=_b("t"), scope=_b("s"), text=_b("x")), "t", "s", "x"
+)
+
 LAST_ITEM: Final = Prepared(
     lambda: select(func.max(items.c.rid)).where(items.c.rid.between(_b("low"), _b("high"))),
     "low",

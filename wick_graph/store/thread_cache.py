@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
@@ -198,6 +198,8 @@ class ThreadCache:
     """This process made the thread, and no other has written to it: all its rows are known."""
     begun: set[str] = field(default_factory=set)
     """What of a new thread was read or written first."""
+    born: tuple[object, float, float | None] | None = None
+    """The transaction that made the thread, when it did, and until when the thread is kept."""
     step: tuple[Any, Any] | None = None
     """The member of a transaction that wrote last, and its `StepTransaction`."""
     texts_apart: dict[str, bytes] = field(default_factory=dict)
@@ -227,7 +229,7 @@ class ThreadCache:
         self.written.clear()
         self.flats.clear()
         self.texts_apart.clear()
-        self.step = None
+        self.step = self.born = None
         for lane in self.lanes.values():
             lane.recent, lane.last = [], None
 
@@ -293,6 +295,14 @@ class ThreadCache:
             hashed = row_hash((number, self.id, scope, text_bytes(text)), None)
             db.account.add(NAMES, self.id, hashed)
         return number
+
+    def name_all(self, db: Database, scope: int, texts: Iterable[str]) -> None:
+        """Make the names of a scope that has none yet."""
+        db.executemany(statements.ADD_NAME, [(self.id, scope, text_bytes(text)) for text in texts])
+        self.names = None
+        for text, number in self.scope(db, scope).items():
+            hashed = row_hash((number, self.id, scope, text_bytes(text)), None)
+            db.account.add(NAMES, self.id, hashed)
 
     def head(self, db: Database, ns: int) -> tuple[bytes, int] | None:
         """Return the id and the number of a namespace's latest checkpoint."""

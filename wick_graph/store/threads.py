@@ -291,7 +291,11 @@ class Threads:
         with core.writing(thread_id) as db:
             if lease is not None:
                 check(db, lease)
-            before = db.execute(statements.INFO, (core.tenant, key)).fetchone()
+            if (born := core.born_now(key)) is not None:
+                made, until = born
+                before = (key, None, "idle", None, None, made, made, until, False, None, None, 0)
+            else:
+                before = db.execute(statements.INFO, (core.tenant, key)).fetchone()
             known = () if before is None else (_life(before),)
             now, ttl = core.now(), core.ttl_rules.chosen(ttl, thread_id, *known)
             until = None if ttl is None else now + ttl

@@ -43,6 +43,7 @@ class Group:
         "callers",
         "error",
         "held",
+        "light",
         "locked",
         "members",
         "settled",
@@ -50,7 +51,9 @@ class Group:
         "taken",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, light: bool = False) -> None:
+        self.light = light
+        """Its commit may be lost with the machine's power, unless a later one is durable."""
         self.members = 0
         """How many have written: callers, and the deferred writes of each thread."""
         self.callers = 0
@@ -356,6 +359,10 @@ class Transactions(ABC):
         self._closed = False
         self.member = 0
         """The number of the member that writes now."""
+        self._as_one = False
+        """The writers of a block are one member, which writes now."""
+        self._lightly = False
+        """What is written now needs no commit that outlives a loss of power."""
         self._renew()
 
     def _renew(self) -> None:
@@ -399,6 +406,9 @@ class Transactions(ABC):
         """
         self._must_be_writable()
         with self._db_lock:
+            if self._as_one and self._connection is not None:
+                yield self._connection
+                return
             if alone:
                 self._commit()
             group = self._join(thread_id)
@@ -418,6 +428,20 @@ class Transactions(ABC):
                 self._commit()
             done = None if group.settled else group.follow()
         self._follow(group, done)
+
+    @contextlib.contextmanager
+    def as_one(self, thread_id: str) -> Iterator[None]:
+        """Let the writers of the block, all to this thread, be one: all of them write, or none.
+
+        Raises:
+            StorageError: As in `writing`.
+        """
+        with self.writing(thread_id):
+            self._as_one = True
+            try:
+                yield
+            finally:
+                self._as_one = False
 
     def _must_be_writable(self) -> None:
         if self.dialect.reads_only:
@@ -504,18 +528,22 @@ class Transactions(ABC):
                 with self._db_lock:
                     self._commit()
 
-    def together(self, work: Callable[[], T]) -> T:
+    def together(self, work: Callable[[], T], *, light: bool = False) -> T:
         """Do several things with one commit.
 
         No other thread reads or commits between them: else the first could fail alone. If `work`
         fails by an error that is not the database's, its earlier writes are committed all the same.
+        A `light` commit does not wait for the disk; the next one that does makes it durable too.
 
         Raises:
             StorageError: As in `writing`, or the commit failed.
         """
         with self._db_lock, self.batch() as joined:
-            before = len(joined)
-            made = work()
+            before, self._lightly = len(joined), light
+            try:
+                made = work()
+            finally:
+                self._lightly = False
         for group in joined[before:]:
             group.check()
         return made
@@ -532,11 +560,15 @@ class Transactions(ABC):
 
     def _enter(self, first: str | None) -> Group:
         while True:
-            group = self._group
+            group, waits = self._group, self.deferred.since is not None
+            light = self._lightly and not waits
+            if group is not None and group.light and not light:
+                self._commit()
+                group = None
             if group is None:
-                self._begin(write=True)
-                group = self._group = Group()
-            if self.deferred.since is not None:
+                self._begin(write=True, light=light)
+                group = self._group = Group(light=light)
+            if waits:
                 self._write_deferred(group, first)
             if not group.settled:
                 return group
@@ -555,13 +587,13 @@ class Transactions(ABC):
             self._fail(group, cause)
             raise cause from error
 
-    def _begin(self, *, write: bool) -> Database:
+    def _begin(self, *, write: bool, light: bool = False) -> Database:
         again = self._connection is not None
         while True:
             db = self._connection or self._open()
             self.dialect.look()
             try:
-                version = self.dialect.begin(db, self.clock, write=write)
+                version = self.dialect.begin(db, self.clock, write=write, light=light)
             except self._errors as error:
                 self._end(db)
                 if again and self._connection is None:  # it was lost while nothing was under way
