@@ -97,12 +97,16 @@ def unsound(
             if message.tool_call_id not in asked:
                 orphans.append(message)
             continue
-        if asker is not None:
-            calls = enumerate(asker.tool_calls)
-            dangling += [(asker, at) for at, call in calls if call["id"] not in answered]
+        if asker is not None:  # loops: a comprehension is a call, and a resumed thread is long
+            for at, call in enumerate(asker.tool_calls):
+                if call["id"] not in answered:
+                    dangling.append((asker, at))
         asker = message if isinstance(message, AIMessage) else None
-        asked = {call["id"] or "" for call in asker.tool_calls} if asker is not None else set()
-        answered = set()
+        asked.clear()
+        answered.clear()
+        if asker is not None:
+            for call in asker.tool_calls:
+                asked.add(call["id"] or "")
     return dangling, orphans
 
 

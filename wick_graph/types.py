@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import count
+from operator import attrgetter
 from typing import Any, Final, Literal, NewType
 
 ThreadId = NewType("ThreadId", str)
@@ -41,6 +43,9 @@ THREAD_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 """What a caller may choose as a thread id (matched in full)."""
 
 
+_id_of: Final = attrgetter("id")
+
+
 class MessageList(list[Any]):
     """A list of messages with an index of their ids.
 
@@ -61,7 +66,7 @@ class MessageList(list[Any]):
 
     def reindex(self) -> None:
         """Give this list an index of its own."""
-        self.places = {m.id: i for i, m in enumerate(self)}
+        self.places = dict(zip(map(_id_of, self), count(), strict=False))
 
     def find(self, message_id: str) -> int | None:
         """Return the position of a message, or None."""
@@ -80,7 +85,7 @@ class MessageList(list[Any]):
 
     def push_all(self, messages: Sequence[Any]) -> None:
         """Append messages that are not in the list."""
-        own = {message.id: at for at, message in enumerate(messages, len(self))}
+        own = dict(zip(map(_id_of, messages), count(len(self)), strict=False))
         if len(own) == len(messages) and self.places.keys().isdisjoint(own):
             self.places.update(own)
             self.extend(messages)

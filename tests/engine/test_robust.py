@@ -251,6 +251,8 @@ def answer(call_id: str) -> ToolMessage:
         ([asks("a"), answer("a"), asks("a")], [(2, 0)], []),  # answered in an earlier turn
         ([asks("a"), answer("a"), HumanMessage("x"), asks("a", "b")], [(3, 0), (3, 1)], []),
         ([asks(None)], [(0, 0)], []),
+        ([asks(None), answer("")], [(0, 0)], []),
+        ([asks("a", None), answer("a"), answer("b")], [(0, 1)], [2]),
         ([asks("a"), answer("a"), answer("b")], [], [2]),
         ([answer("a"), asks("a"), answer("a")], [], [0]),
         ([asks("a"), answer("a"), HumanMessage("x"), answer("a")], [], [3]),  # not its turn

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from tests.store.encrypted import KEYS
 from tests.support import forked
 from wick_graph import Agent, BaseHook, SqlSaver
 from wick_graph.constants import WARM_BYTES
-from wick_graph.errors import ConfigError
+from wick_graph.errors import ConfigError, StorageError
 from wick_graph.hooks import SummarizationHook
 from wick_graph.models.resolve import ModelChoice
 from wick_graph.subagents import Subagent, delegation
@@ -382,6 +384,37 @@ def test_a_class_that_only_the_next_agent_knows(tmp_path: Path) -> None:
             knowing.invoke("hi", thread_id="t")
         assert kept(saver) == 1
     assert [type(one).__name__ for one in read] == ["StoredObject", "Order", "Order"]
+
+
+def test_a_long_thread_is_read_as_it_was_stored_or_said_to_be_damaged(tmp_path: Path) -> None:
+    """Messages are read in lists; each is checked, and what is unusual of one stays its own."""
+    path = tmp_path / "t.db"
+    stored = [
+        HumanMessage(
+            f"m{at}" if at % 40 else "long " * 300,
+            id=f"{at:032}" if at % 50 else f"{at}",
+            additional_kwargs={"odd": (at,)} if at % 64 == 63 else {},
+        )
+        for at in range(300)
+    ]
+    with SqlSaver.from_url(f"sqlite:///{path}") as saver:
+        at: Any = {"configurable": {"thread_id": "t"}}
+        adding(saver)[0].graph.update_state(at, {"messages": stored}, as_node="tools")
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT rid, body FROM items ORDER BY rid").fetchall()
+    found = [row for row in rows if any(mark in row[1] for mark in (b"m1", b"m129", b"m299"))]
+    for rid, body in (found[0], found[len(found) // 2], found[-1]):
+        copy = tmp_path / f"{rid}.db"
+        copy.write_bytes(path.read_bytes())
+        with closing(sqlite3.connect(copy)) as db, db:
+            db.execute("UPDATE items SET body = ? WHERE rid = ?", (body[:-1] + b"?", rid))
+        said = pytest.raises(StorageError, match="table items of thread 't' is damaged")
+        with SqlSaver.from_url(f"sqlite:///{copy}") as saver, said:
+            adding(saver)[0].invoke("hello", thread_id="t")
+    with SqlSaver.from_url(f"sqlite:///{path}") as saver:
+        agent, model = adding(saver)
+        turn(agent, model, f"sqlite:///{path}")
+        assert kept(saver) == 1
 
 
 def test_none_is_kept_with_0(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.journal.test_lost import killed, run_fatally
 from wick_graph.errors import StorageError
 from wick_graph.journal import encode, page_format
 from wick_graph.store import codec
-from wick_graph.store import codec as compact
+from wick_graph.store import shapes as compact
 from wick_graph.store.row_format import DELTA, DICT, LIST
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.types import Phase, Replay

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import (
     AIMessage,
+    AIMessageChunk,
     BaseMessage,
     ChatMessage,
     HumanMessage,
@@ -31,6 +32,7 @@ from wick_graph.messages import (
     tool_msg,
     validate,
 )
+from wick_graph.messages.base import MARK_KEY, NAME_GIVEN
 
 ASK = ai("", ToolCall("c1", "subagent", {"task": "t"}), ToolCall("c2", "ls"))
 
@@ -49,6 +51,32 @@ def test_the_same_list_comes_back_if_nothing_needs_lowering() -> None:
     assert cached.lower(longer := [*chain, human("again")]) is longer
     empty: list[BaseMessage] = []
     assert lower(empty) is empty
+
+
+@pytest.mark.parametrize("name", [None, "", "agent", "a b", "x" * 70])
+@pytest.mark.parametrize("given", [False, True])
+def test_the_quick_way_says_what_the_whole_one_says(name: str | None, given: bool) -> None:
+    """A chain without records is lowered with fewer looks; what comes out must not differ."""
+    mark = {MARK_KEY: {"step": "s", **({NAME_GIVEN: True} if given else {})}}
+    odd: list[BaseMessage] = [
+        AIMessage("a", name=name, response_metadata=mark),
+        AIMessage("a", name=name),
+        AIMessageChunk(content="a", name=name, response_metadata=mark),
+        HumanMessage("h", name=name, response_metadata=mark),
+        SystemMessage("s", name=name),
+        ToolMessage("t", tool_call_id="c1", name=name),
+        ChatMessage(content="c", role="user", name=name),
+    ]
+    for one in odd:
+        for chain in ([one], [human("q"), ASK, one], [one, human("q"), ASK]):
+            quick, whole = Lowering("agent"), Lowering("agent")
+            whole._plain = False
+            made, full = quick.lower(chain), whole.lower(chain)
+            assert made == full
+            assert [m is n for m, n in zip(made, chain, strict=True)] == [
+                m is n for m, n in zip(full, chain, strict=True)
+            ]
+            assert (made is chain) == (full is chain)
 
 
 class TestTable:

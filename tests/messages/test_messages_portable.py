@@ -175,6 +175,20 @@ def test_the_quick_way_says_what_the_whole_one_says(calls: list[Any]) -> None:
 
 
 @settings(deadline=None)
+@given(CHAINS, st.integers(0, 9))
+def test_the_quick_way_notes_what_the_whole_one_notes(chain: list[BaseMessage], cut: int) -> None:
+    quick, whole = Portable(), Portable()
+    for step in (chain[:cut], chain, chain[:-1], [*chain, HumanMessage("more")]):
+        made = quick.apply(step)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(whole, "_take_usual", lambda _: len(whole._seen))
+            assert data(made) == data(whole.apply(step))
+        assert (made is step) == (whole.apply(step) is step)
+        for name in ("_marks", "_open", "_uses", "_same"):
+            assert getattr(quick, name) == getattr(whole, name)
+
+
+@settings(deadline=None)
 @given(CHAINS, MESSAGES)
 def test_a_chain_that_grows_by_a_turn_keeps_its_beginning(
     chain: list[BaseMessage], more: BaseMessage

@@ -62,7 +62,22 @@ CODEC = Codec()
 def through(value: Any, codec: Codec = CODEC) -> Any:
     head, core = codec.split(value)
     assert same(codec.join(head, core), value)
+    for one in joined([(head, core)] * 2, codec):
+        assert same(one, value)
+        if isinstance(value, BaseMessage):
+            assert one.__pydantic_extra__ == value.__pydantic_extra__
+            assert list(one.__dict__) == list(value.__dict__)
+            assert one.__pydantic_fields_set__ == codec.join(head, core).__pydantic_fields_set__
     return codec.loads_typed(codec.dumps_typed(value))
+
+
+def joined(items: list[tuple[bytes, bytes]], codec: Codec = CODEC) -> list[Any]:
+    """Rebuild many values as a history is read."""
+    values, left = codec.joined(items)
+    for at in left:
+        assert values[at] is None
+        values[at] = codec.join(*items[at])
+    return values
 
 
 def same(a: Any, b: Any) -> bool:
@@ -200,6 +215,60 @@ def test_a_rebuilt_message_can_be_changed_alone() -> None:
     assert second.tool_calls == []
     assert second.additional_kwargs == {}
     assert first.model_copy(update={"content": "y"}).content == "y"
+
+
+def test_messages_of_one_history_share_nothing() -> None:
+    call: Any = {"name": "a", "args": {"n": [1]}, "id": "c", "type": "tool_call"}
+    for whole in (
+        AIMessage("x", id="1"),
+        AIMessage("x", id="1", tool_calls=[call], additional_kwargs={"k": {"l": []}}),
+        AIMessage("x", id="1", more={"m": []}),  # a field of its own
+        ToolMessage([{"type": "text", "text": "x"}], tool_call_id="c", id="2"),
+        HumanMessage("x", id="3"),
+        HumanMessage("x", id="3", additional_kwargs={"set": {1}}),
+    ):
+        before = whole.model_dump()
+        first, second = joined([CODEC.split(whole)] * 2)
+        for held in (first.__dict__, first.__pydantic_extra__):
+            for value in held.values():
+                if isinstance(value, list):
+                    value.append("new")
+                elif isinstance(value, dict):
+                    value["new"] = 1
+        first.name, first.example = "other", [1]
+        first.__pydantic_fields_set__.add("new")
+        third = joined([CODEC.split(whole)])[0]
+        for other in (second, third):
+            assert other.model_dump() == before
+            assert not {"name", "example", "new"} & other.__pydantic_fields_set__
+
+
+@pytest.mark.parametrize(
+    ("message", "is_left"),
+    [
+        (AIMessage("x", id="i" * 32), False),
+        (AIMessage("x" * 300, id="i" * 32), False),
+        (AIMessage("x" * 70_000, id="i" * 32), True),
+        (AIMessage("x", id="short"), True),
+        (AIMessage("x", id="i" * 300), True),
+        (AIMessage("x"), True),
+        (AIMessage("x", id="\ud800" * 32), True),
+        (AIMessage("x", id="i" * 32, additional_kwargs={"k": (1, 2)}), True),
+        (AIMessage("x", id="i" * 32, more=1), True),
+    ],
+)
+def test_only_usual_messages_are_rebuilt_the_short_way(message: Any, is_left: bool) -> None:
+    pair = CODEC.split(message)
+    assert bool(CODEC.joined([pair])[1]) is is_left
+    assert same(joined([pair])[0], message)
+
+
+def test_an_unknown_class_or_field_is_no_message() -> None:
+    head = CODEC.pack("i" * 32)
+    for parts in ([99, {"c": "x"}], [2, {"c": "x", "?": 1}]):
+        core = CODEC.pack(Ext(Tag.COMPACT, CODEC.pack(parts)))
+        with pytest.raises((KeyError, StorageError)):
+            joined([(head, core)])
 
 
 VALUES: list[Any] = [

@@ -19,12 +19,13 @@ from langgraph.types import Send
 from wick_graph import langgraph_config
 from wick_graph.errors import StorageError
 from wick_graph.journal.value_store import CUT, HEAD
-from wick_graph.store.codec import MESSAGES, Codec
+from wick_graph.store.codec import Codec
 from wick_graph.store.commit_policy import CommitPolicy
 from wick_graph.store.connection import StoreConnection
 from wick_graph.store.leases import Writer
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.saver import SqlSaver, dialect_of
+from wick_graph.store.shapes import MESSAGES
 from wick_graph.store.sharing import FIXED
 from wick_graph.store.sqlite import Sqlite
 

@@ -117,10 +117,10 @@ class Portable:
         body = messages[start:] if start else messages
         if not self._continues(body):
             self._forget()
-        for message in body[len(self._seen) :]:
+        while (at := self._take_usual(body)) < len(body):
             self._marks.append(None if self._open else (len(self._out), self._same))
-            self._take(message)
-            self._seen.append(message)
+            self._take(body[at])
+            self._seen.append(body[at])
         head = messages[:start]
         one = _system_first(head)
         tail: list[BaseMessage] = [_closing(*call) for call in self._open.values()]
@@ -140,6 +140,8 @@ class Portable:
         """Calls without an answer: the new ids and names, by the ids in the thread."""
         self._uses: dict[str, int] = {}
         """How often each id was used before."""
+        self._usual_names: set[str] = set()
+        """Names of called tools that every provider takes."""
 
     def _continues(self, body: list[BaseMessage]) -> bool:
         """Say whether the chain continues the last one.
@@ -172,6 +174,32 @@ class Portable:
         del self._out[size:], self._seen[at:], self._marks[at:]
         self._open = {}
         return True
+
+    def _take_usual(self, body: list[BaseMessage]) -> int:
+        """Take the next messages of a chain that surely need no other form, nearly all of a thread.
+
+        Return the index of the first one about which `_take` decides.
+        """
+        out, marks = self._out, self._marks
+        for at in range(len(self._seen), len(body)):
+            message = body[at]
+            if type(message) is ToolMessage:
+                known = self._open.get(message.tool_call_id)
+                if known != (message.tool_call_id, message.name) or not _is_said(message.content):
+                    break
+                del self._open[message.tool_call_id]
+                marks.append(None)
+            elif type(message) is AIMessage and out and not self._open:
+                if not self._takes_as_it_is(message):
+                    break
+                marks.append((len(out), self._same))
+            elif type(message) is HumanMessage and not self._open and _is_said(message.content):
+                marks.append((len(out), self._same))
+            else:
+                break
+            out.append(message)
+            self._seen.append(message)
+        return len(self._seen)
 
     def _take(self, message: BaseMessage) -> None:
         made: BaseMessage | None
@@ -251,10 +279,15 @@ class Portable:
                 return False
             if not name or not call_id or call_id in self._uses or call_id in names:
                 return False
-            if not _CALL_ID.fullmatch(call_id) or portable_tool_name(name) != name:
+            if name not in self._usual_names:
+                if portable_tool_name(name) != name:
+                    return False
+                self._usual_names.add(name)
+            if not _CALL_ID.fullmatch(call_id):
                 return False
             names[call_id] = call_id, name
-        self._uses.update(dict.fromkeys(names, 1))
+        for call_id in names:
+            self._uses[call_id] = 1
         self._open = names
         return True
 
@@ -493,8 +526,8 @@ class Lowering:
         if not self._continues(messages) and not self._shortened(messages):
             self._forget()
         new = messages[len(self._seen) :]
-        bare = list(map(without_own_name, new))
-        if self._plain and all(map(_is_plain, bare)):
+        bare = _plain_ones(new) if self._plain else None
+        if bare is not None:
             if not all(map(is_, bare, new)):
                 self._same = False
             self._seen += new
@@ -683,11 +716,26 @@ def _canonical(message: BaseMessage) -> BaseMessage:
     return _CLASSES[message.role](**common)
 
 
-def _is_plain(message: BaseMessage) -> bool:
-    """Tell quickly whether a message stays as it is in any chain."""
-    if type(message) is ToolMessage:
-        return bool(message.name)
-    return type(message) in _PLAIN and message.name is None
+def _plain_ones(messages: list[BaseMessage]) -> list[BaseMessage] | None:
+    """Return messages without the names of their agents; None if one needs another form too.
+
+    Nearly all chains are such; a resumed thread is lowered as a whole, so there is no call for each
+    message.
+    """
+    out = list[BaseMessage]()
+    for message in messages:
+        kind, name = type(message), message.name
+        if kind is ToolMessage:
+            if not name:
+                return None
+        elif kind not in _PLAIN:
+            return None
+        elif name is not None:
+            message = without_own_name(message)
+            if message.name is not None:
+                return None
+        out.append(message)
+    return out
 
 
 def _asks(message: BaseMessage, call_id: str) -> bool:

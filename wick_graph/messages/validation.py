@@ -193,11 +193,14 @@ def _is_fine(message: BaseMessage) -> bool:
     """Tell quickly that a common message breaks no rule; False means: check in full."""
     kind = type(message)
     if kind is ToolMessage:
-        return bool(_call_id(message) and message.name)
+        return bool(message.name and message.tool_call_id)  # type: ignore[attr-defined]  # as below
     if kind is AIMessage:
         calls = message.tool_calls  # type: ignore[attr-defined]  # just looked
+        for call in calls:  # no generator: a resumed thread is checked as a whole
+            if not (call["id"] and call["name"]):
+                return False
         if calls:
-            return all(call["id"] and call["name"] for call in calls)
+            return True
     elif kind is not HumanMessage and kind is not SystemMessage:
         return False
     return type(message.content) is str and message.content != ""

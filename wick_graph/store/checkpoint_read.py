@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ormsgpack
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.elements import ColumnElement
 
 _NO_LIST: Final[tuple[list[int], list[Any]]] = ([], [])
+
+_PAGE: Final = 128
 
 _MANY: Final = 8
 """Length of a list from which the places of its items are learned only when they are needed."""
@@ -248,20 +251,26 @@ class Reader:
             self.cache.marks.check(self._codec, value, self._text(number))
         return value
 
-    def _decoded(self, first: int, last: int) -> list[Decoded]:
+    def _decoded(self, first: int, last: int) -> Decoded:
         """Rebuild the elements of a range of keys, and count their bytes.
 
         An element with an object of an unknown class counts as None: the next run's graph may know
         the class, so it is not kept.
         """
-        join, allow, texts = self._codec.join, self._codec.allow, self._long_text
-        made: list[Decoded] = []
-        for head, core, *_ in self._contents(first, last):
-            self._text_chars, missed = 0, allow.missed
-            value = join(head, core, texts)
-            whole = value if allow.missed == missed else None
-            made.append((whole, len(head) + len(core) + self._text_chars))
-        return made
+        made, sizes = list[Any](), list[int]()
+        allow = self._codec.allow
+        for page in _pages(self._contents(first, last)):
+            values, left = self._codec.joined(page)
+            bytes_ = [len(item[0]) + len(item[1]) for item in page]
+            for at in left:
+                self._text_chars, missed = 0, allow.missed
+                head, core = page[at][:2]
+                value = self._codec.join(head, core, self._long_text)
+                values[at] = value if allow.missed == missed else None
+                bytes_[at] += self._text_chars
+            made += values
+            sizes += bytes_
+        return made, sizes
 
     def _contents(self, first: int, last: int) -> Iterable[Any]:
         """Return tuples of head, core and more; of many that were not read yet, hold none."""
@@ -286,11 +295,15 @@ class Reader:
         made, rids = self.made, range(first, last + 1)
         if made is not None and all(map(made.__contains__, rids)):
             return [*map(made.__getitem__, rids)]
-        items, join, texts = self._load(first, last), self._codec.join, self._long_text
+        items = self._load(first, last)
+        new = [*rids] if made is None else [rid for rid in rids if rid not in made]
+        values, left = self._codec.joined(map(items.__getitem__, new))
+        for at in left:
+            values[at] = self._codec.join(*items[new[at]], self._long_text)
         if made is None:
-            return [join(*items[rid], texts) for rid in rids]
-        made |= {rid: join(*items[rid], texts) for rid in rids if rid not in made}
-        return [made[rid] for rid in rids]
+            return values
+        made |= zip(new, values, strict=True)
+        return [*map(made.__getitem__, rids)]
 
     def _load(self, first: int, last: int) -> dict[int, tuple[bytes, bytes]]:
         """Read the items of a range of keys that were not read yet; return all that were."""
@@ -353,6 +366,13 @@ class Reader:
 
     def _what(self, table: str) -> str:
         return f"table {table} of thread {self.thread_id!r}"
+
+
+def _pages(items: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield items in lists of so many that what they are made of is soon free again."""
+    rest = iter(items)
+    while page := list(islice(rest, _PAGE)):
+        yield page
 
 
 def find_anywhere(db: Database, cache: ThreadCache, checkpoint_id: str) -> Row | None:

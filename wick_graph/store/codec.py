@@ -26,30 +26,13 @@ from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import ormsgpack
-from langchain_core.documents import Document
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    BaseMessage,
-    ChatMessage,
-    ChatMessageChunk,
-    FunctionMessage,
-    FunctionMessageChunk,
-    HumanMessage,
-    HumanMessageChunk,
-    RemoveMessage,
-    SystemMessage,
-    SystemMessageChunk,
-    ToolMessage,
-    ToolMessageChunk,
-)
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
 from ormsgpack import Ext
-from pydantic import BaseModel
 
 from wick_graph.errors import StorageError
 from wick_graph.store.allowlist import AllowList, StoredObject, key_of, put_together, take_apart
+from wick_graph.store.shapes import BY_CLASS, ID, MESSAGES, rebuilt
 
 # --- Single values: dates, paths, patterns, arrays, exceptions.
 
@@ -166,130 +149,6 @@ def unfold(small: bytes) -> bytes:
     if not unfolding.eof:
         raise zlib.error("incomplete data")
     return data
-
-
-# --- LangChain's messages and documents as their non-default fields, and back without
-# validation.
-#
-# Classes are encoded as numbers, and fields as single letters. Both tables are part of the file
-# format: add entries, never change one. A rebuilt object equals the one that was stored.
-
-
-_CLASSES: Final[dict[int, type[BaseModel]]] = {
-    1: HumanMessage,
-    2: AIMessage,
-    3: ToolMessage,
-    4: SystemMessage,
-    5: ChatMessage,
-    6: FunctionMessage,
-    7: RemoveMessage,
-    8: HumanMessageChunk,
-    9: AIMessageChunk,
-    10: ToolMessageChunk,
-    11: SystemMessageChunk,
-    12: ChatMessageChunk,
-    13: FunctionMessageChunk,
-    14: Document,
-}
-
-_LETTERS: Final = {
-    "content": "c",
-    "additional_kwargs": "k",
-    "response_metadata": "r",
-    "type": "t",
-    "name": "n",
-    "id": "i",
-    "tool_calls": "u",
-    "invalid_tool_calls": "v",
-    "usage_metadata": "g",
-    "tool_call_chunks": "h",
-    "chunk_position": "p",
-    "tool_call_id": "o",
-    "artifact": "a",
-    "status": "s",
-    "role": "l",
-    "metadata": "m",
-    "page_content": "d",
-    "example": "e",
-}
-
-_MISSING: Final = object()
-
-_set: Final = object.__setattr__
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The fields of one class, to write and to rebuild its objects."""
-
-    number: int
-    cls: type[BaseModel]
-    fields: tuple[tuple[str, str, Any], ...]
-    """Name, letter and default of each field; nothing equals the default of a required field."""
-    fixed: dict[str, Any]
-    """Each field with its immutable default, in the order of the class."""
-    fresh: tuple[tuple[str, Callable[[], Any]], ...]
-    """Fields with a mutable default, made for each object."""
-    names: dict[str, str]
-    """By letter, the names of the fields."""
-    open: bool
-    """Whether the class accepts fields that it does not declare."""
-
-    def write(self, value: BaseModel, *, with_id: bool = True) -> list[Any]:
-        """Return number, non-default fields and extras; leave the id out on request."""
-        held = value.__dict__
-        parts: dict[str, Any] = {}
-        for name, letter, default in self.fields:
-            field = held.get(name, _MISSING)
-            if field is default or field is _MISSING:
-                continue
-            if type(field) is type(default) and field == default:
-                continue
-            if with_id or letter != "i":
-                parts[letter] = field
-        extra = value.__pydantic_extra__
-        return [self.number, parts, extra] if extra else [self.number, parts]
-
-    def read(self, parts: dict[str, Any], extra: dict[str, Any] | None = None) -> Any:
-        """Rebuild an object from its non-default fields; raise KeyError for an unknown letter."""
-        names = self.names
-        own = {names[letter]: field for letter, field in parts.items()}
-        held, given = {**self.fixed, **own}, set(own)
-        for name, make in self.fresh:
-            if name not in given:
-                held[name] = make()
-        made = self.cls.__new__(self.cls)
-        _set(made, "__dict__", held)
-        _set(made, "__pydantic_fields_set__", given)
-        _set(made, "__pydantic_extra__", (extra or {}) if self.open else None)
-        _set(made, "__pydantic_private__", None)
-        return made
-
-
-def _shape(number: int, cls: type[BaseModel]) -> Shape:
-    fields: list[tuple[str, str, Any]] = []
-    fixed: dict[str, Any] = {}
-    fresh: list[tuple[str, Callable[[], Any]]] = []
-    for name, info in cls.model_fields.items():
-        default = info.get_default(call_default_factory=True, validated_data={})
-        required = info.is_required()
-        fields.append((name, _LETTERS[name], _MISSING if required else default))
-        fixed[name] = None if required else default
-        if isinstance(default, (list, dict)) and not required:
-            fresh.append((name, type(default)))
-    names = {letter: name for name, letter, _ in fields}
-    extra = cls.model_config.get("extra") == "allow"
-    return Shape(number, cls, tuple(fields), fixed, tuple(fresh), names, extra)
-
-
-BY_NUMBER: Final[dict[int, Shape]] = {n: _shape(n, cls) for n, cls in _CLASSES.items()}
-
-BY_CLASS: Final[dict[type, Shape]] = {shape.cls: shape for shape in BY_NUMBER.values()}
-
-MESSAGES: Final[dict[type, Shape]] = {
-    cls: shape for cls, shape in BY_CLASS.items() if issubclass(cls, BaseMessage)
-}
-"""The classes of messages: their id is stored apart from the rest."""
 
 
 # --- Long texts inside values, stored once per thread.
@@ -577,17 +436,37 @@ class Codec:
 
     def join(self, head: bytes, core: bytes, texts: Texts | None = None) -> Any:
         """Undo `split`."""
-        start = _message_start(core) if head else 0
-        try:  # a fast path: a history is read message by message
-            parts = ormsgpack.unpackb(core[start:]) if start else None
-        except ValueError:  # it holds more than plain data
-            parts = None
-        value = self.unpack(core, texts) if parts is None else BY_NUMBER[parts[0]].read(*parts[1:])
+        value = self.unpack(core, texts)
         if head:
-            short = head[0] == _SHORT_TEXT and head[1] == len(head) - 2
-            value.__dict__["id"] = head[2:].decode() if short else self.unpack(head)
+            value.__dict__["id"] = self.unpack(head)
             value.__pydantic_fields_set__.add("id")
         return value
+
+    def joined(self, items: Iterable[Any]) -> tuple[list[Any], list[int]]:
+        """Undo `split` for many at once: tuples of head, core and more.
+
+        Returns:
+            The values, and the indexes of those that `join` must rebuild, which are None here: all
+            but messages with an id and of plain data, which nearly all are.
+        """
+        made, left = list[Any](), list[int]()
+        add, unpackb, tag = made.append, ormsgpack.unpackb, int(Tag.COMPACT)
+        for item in items:
+            head, core = item[0], item[1]
+            if head and head[0] == _SHORT_TEXT and head[1] == len(head) - 2:
+                long = core[0] == _EXT_16
+                start, size = (4, core[1] << 8 | core[2]) if long else (3, core[1])
+                if core[start - 1] == tag and start + size == len(core):
+                    try:
+                        number, parts = unpackb(core[start:])
+                        parts[ID] = head[2:].decode()
+                        add(rebuilt(number, parts))
+                        continue
+                    except ValueError:
+                        pass  # it holds more than plain data, or fields of its own
+            left.append(len(made))
+            add(None)
+        return made, left
 
     def _default(self, other: Any) -> Any:
         return self._extend(other, lambda part: self._fast(part, 1))
@@ -674,21 +553,13 @@ class Codec:
             return texts(body)
         parts = self.unpack(body, texts)
         if tag == Tag.COMPACT:
-            return BY_NUMBER[parts[0]].read(*parts[1:])
+            return rebuilt(*parts)
         if tag == Tag.ALLOWED:
             return put_together(parts[0], self.allow.find(parts[0]), parts[1])
         reader = _READERS.get(tag)
         if reader is None:
             raise StorageError(f"unknown format: a stored value has the unknown tag {tag}")
         return reader(parts)
-
-
-def _message_start(core: bytes) -> int:
-    """Return the offset of a message's parts; 0 if the bytes are not exactly one message."""
-    if core[0] == _EXT_8 and core[2] == Tag.COMPACT and core[1] == len(core) - 3:
-        return 3
-    long = core[0] == _EXT_16 and core[3] == Tag.COMPACT
-    return 4 if long and int.from_bytes(core[1:3]) == len(core) - 4 else 0
 
 
 def _plainer(value: Any) -> Any:

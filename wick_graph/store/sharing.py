@@ -16,6 +16,7 @@ from wick_graph.store.dialect import Database
 from wick_graph.store.digests import BLOBS, ITEMS, LANE_BITS, PLACES, row_hash
 from wick_graph.store.later import statements
 from wick_graph.store.row_format import DELTA, DICT, Form, text_bytes
+from wick_graph.store.shapes import MESSAGES
 from wick_graph.store.thread_cache import (
     ChannelItems,
     Known,
@@ -186,7 +187,7 @@ class ItemWriter:
         elif type(value) is _DeltaSnapshot and isinstance(value.value, (list, dict)):
             # a snapshot holds what many steps wrote
             return self._sequence(value, value.value, DELTA, lane, home, None, keep=keep)
-        elif type(value) in codec.MESSAGES:
+        elif type(value) in MESSAGES:
             head, core = self._codec.split(value)
         else:
             core = self._codec.pack(value)
@@ -275,7 +276,7 @@ class ItemWriter:
     def _inline(self, whole: Any, values: list[Any], lane: ChannelItems) -> bytes | None:
         if values and (lane.recent or len(values) > _FEW):
             return None
-        if any(type(value) in codec.MESSAGES for value in values):
+        if any(type(value) in MESSAGES for value in values):
             return None
         data = self._codec.pack_keyed(whole) or self._codec.pack(whole)
         return data if not values or len(data) <= _INLINE else None

@@ -371,6 +371,9 @@ class ThreadCache:
 # --- Items as they are stored: read in ranges, checked, and found again by their content.
 
 
+_LONG_HEAD: Final = 255
+"""In the place of a head's size: the size is in the next four bytes."""
+
 Item = tuple[bytes, bytes, int, bool]
 """One row of `items`: head, core, its key, and whether it holds the content itself, not the key of
 another row. A named tuple would be a sixth of what it takes to read one."""
@@ -387,7 +390,12 @@ def read_items(
     what = f"table items of thread {thread_id!r}"
     due, unseal = first, cache.seals.unseal
     for rid, base, sealed, based in db.execute(statements.ITEMS, (first, last)):
-        head, core = take_head(unseal(sealed, what, rid, base))
+        payload = unseal(sealed, what, rid, base)
+        size = payload[0]
+        if base is None and size < _LONG_HEAD:  # nearly all, so without a call of `take_head`
+            head, core = payload[1 : 1 + size], payload[1 + size :]
+        else:
+            head, core = take_head(payload)
         if base is not None:
             if based is None:
                 raise _incomplete(what)
@@ -422,7 +430,7 @@ def take_head(payload: bytes) -> tuple[bytes, bytes]:
     """Split an item's payload into head and core."""
     size = payload[0]
     start = 1
-    if size == 255:
+    if size == _LONG_HEAD:
         size = int.from_bytes(payload[1:5], "little")
         start = 5
     return payload[start : start + size], payload[start + size :]

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
@@ -27,8 +28,8 @@ from wick_graph.types import MessageList
 Sequence_ = list[Any]
 """A sequence's form in one lane: `[kind, [lane, start, count, …]]`."""
 
-Decoded = tuple[Any, int]
-"""A message, and its bytes as encoded."""
+Decoded = tuple[list[Any], list[int]]
+"""Messages, and the bytes of each as encoded."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -50,14 +51,13 @@ class Kept:
         """Return the ranges of keys behind the kept messages; None if a form is no longer list."""
         return added_ranges(self.form[1], form[1])
 
-    def by_key(self) -> dict[int, Decoded]:
+    def by_key(self) -> dict[int, tuple[Any, int]]:
         """Return the messages with their sizes by the keys of their items."""
         keys = (key for low, high in ranges_of(self.form[1]) for key in range(low, high + 1))
         return dict(zip(keys, zip(self.messages, self.sizes, strict=True), strict=True))
 
-    def extend(self, form: Sequence_, found: list[Decoded]) -> None:
+    def extend(self, form: Sequence_, messages: list[Any], sizes: list[int]) -> None:
         """Add messages behind the kept ones."""
-        messages, sizes = [one for one, _ in found], [size for _, size in found]
         self.messages.push_all(messages)
         self.ids.update(map(id, messages))
         self.sizes += sizes
@@ -88,31 +88,35 @@ def ranges_of(flat: list[int]) -> Iterator[tuple[int, int]]:
             yield low | start, low | start + count - 1
 
 
-Read = Callable[[int, int], list[Decoded]]
+Read = Callable[[int, int], Decoded]
 """Reads and decodes the items of a range of keys."""
 
 
 def read_kept(kept: Kept, form: Sequence_, read: Read) -> bool:
     """Bring kept messages up to a form; False if the list holds something else than messages."""
     ranges = kept.missing(form)
-    known: dict[int, Decoded] = {}
+    known: dict[int, tuple[Any, int]] = {}
     if ranges is None:  # a fork, or a list without removed messages
         ranges, known = list(ranges_of(form[1])), kept.by_key()
-    found: list[Decoded] = []
+    messages, sizes = list[Any](), list[int]()
     for first, last in ranges:
         keys = range(first, last + 1)
-        if not known or not all(map(known.__contains__, keys)):
-            found += [known.get(at, one) for at, one in zip(keys, read(first, last), strict=True)]
+        if known and all(map(known.__contains__, keys)):
+            made, lengths = [None] * len(keys), [0] * len(keys)
         else:
-            found += map(known.__getitem__, keys)
-    kinds = {type(one) for one, _ in found}
-    if not all(issubclass(kind, BaseMessage) for kind in kinds):
+            made, lengths = read(first, last)
+        for at, key in enumerate(keys if known else ()):
+            if key in known:
+                made[at], lengths[at] = known[key]
+        messages += made
+        sizes += lengths
+    if not all(issubclass(kind, BaseMessage) for kind in set(map(type, messages))):
         return False
-    if None in [one.id for one, _ in found]:
+    if None in set(map(attrgetter("id"), messages)):
         return False
     if known:
         kept.clear()
-    kept.extend(form, found)
+    kept.extend(form, messages, sizes)
     return True
 
 
