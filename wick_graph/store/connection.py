@@ -285,6 +285,8 @@ class StoreConnection(Transactions):
         """By thread, leases of this store that are given back."""
         self.recorders: dict[str, Recorder] = {}
         """By thread, what adds the moments of recorded runs to each transaction in it."""
+        self.step: tuple[Any, Any] | None = None
+        """The member of a transaction that wrote last, and its `StepTransaction`."""
         self._noted = -math.inf, -math.inf
         """When this store noted its use last, by both clocks."""
         self._plain_at = -1
@@ -375,7 +377,7 @@ class StoreConnection(Transactions):
         """
         key = text_bytes(thread_id)
         known = self.caches.get(key)
-        if known is not None and known.within is self._group:
+        if known is not None and self.knows_now(known):
             return known  # the row cannot have changed within this transaction
         now = self.now()
         if self._locks:
@@ -398,7 +400,7 @@ class StoreConnection(Transactions):
 
     def knows_now(self, cache: ThreadCache) -> bool:
         """Return whether a cache is up to date in the open transaction."""
-        return self._group is not None and cache.within is self._group
+        return self._group is not None and cache.within == self._group.number
 
     def new_thread(self, db: Database, thread_id: str, status: str, ttl: float | None) -> ThreadRow:
         """Insert a thread, unless another writer is faster, and return its row."""
@@ -481,7 +483,7 @@ class StoreConnection(Transactions):
             cache.invalidate_shared()
         cache.seen_others = version
         self.caches.move_to_end(key)
-        cache.within = self._group
+        cache.within = 0 if self._group is None else self._group.number
         return cache
 
     def close(self) -> None:
@@ -499,7 +501,7 @@ class StoreConnection(Transactions):
                     self.deferred.raise_deferred_error(None)
             finally:
                 self._closed = True
-                self.caches.clear()
+                self._forget()
                 self.warm.clear()
                 if self._connection is not None:
                     self._connection.close()
@@ -536,6 +538,7 @@ class StoreConnection(Transactions):
 
     def _forget(self) -> None:
         self.caches.clear()
+        self.step = None
         self._noted = -math.inf, -math.inf
 
     def before_fork(self) -> None:
@@ -560,7 +563,7 @@ class StoreConnection(Transactions):
     def in_child(self) -> None:
         """Start afresh in the child; deferred writes belong to the parent."""
         self._renew()
-        self.caches = OrderedDict()
+        self.caches, self.step = OrderedDict(), None
         self.warm.clear()
         self.strays = Strays()
         if not self._closed:
