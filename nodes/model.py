@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
@@ -209,33 +209,42 @@ async def through_hooks(
     request: ModelRequest, ctx: NodeContext, writes: Writes
 ) -> tuple[AIMessage, ModelRequest | None]:
     """Return the reply, and the last request to the model for it, None if there was none."""
-    last: ModelRequest | None = None
-
-    async def base(asked: ModelRequest) -> AIMessage:
-        nonlocal last
-        last = asked if asked.purpose == AGENT else last
-        return await _call(asked, ctx, writes)
-
-    onion = Onion(
-        layers=ctx.spec.hooks.wrap_model_call,
-        base=base,
-        bridge=ctx.bridge,
-        listener=ctx.listener,
-        takes=ModelRequest,
-        gives=AIMessage,
-        updates=writes,
-    )
+    layers, sent = ctx.spec.hooks.wrap_model_call, list[ModelRequest]()
     try:
-        reply: AIMessage = await onion.run(request)
+        if layers:
+            reply: AIMessage = await _onion(ctx, writes, sent).run(request)
+        else:
+            reply = await _base(request, ctx, writes, sent)
     except Tripwire as trip:
-        trip.writes += [*writes, *([("iteration", request.ctx.iteration + 1)] if last else [])]
+        trip.writes += [*writes, *([("iteration", request.ctx.iteration + 1)] if sent else [])]
         raise
     except (GraphBubbleUp, MessageError):
         raise
     except Exception as error:
         raise ModelError(f"LLM call: {REDACTOR.text(describe(error))}") from error
     # A hook that saw it on the way out may still hold it, and change it at any time.
-    return (private(bounded(reply)) if ctx.spec.hooks.wrap_model_call else reply), last
+    return (private(bounded(reply)) if layers else reply), sent[-1] if sent else None
+
+
+def _onion(ctx: NodeContext, writes: Writes, sent: list[ModelRequest]) -> Onion:
+    return Onion(
+        layers=ctx.spec.hooks.wrap_model_call,
+        base=lambda asked: _base(asked, ctx, writes, sent),
+        bridge=ctx.bridge,
+        listener=ctx.listener,
+        takes=ModelRequest,
+        gives=AIMessage,
+        updates=writes,
+    )
+
+
+def _base(
+    asked: ModelRequest, ctx: NodeContext, writes: Writes, sent: list[ModelRequest]
+) -> Coroutine[Any, Any, AIMessage]:
+    """Call the model, and note the request if it is for the agent's own reply."""
+    if asked.purpose == AGENT:
+        sent.append(asked)
+    return _call(asked, ctx, writes)
 
 
 async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMessage:

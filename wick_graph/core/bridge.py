@@ -175,7 +175,7 @@ class Bridge(Protocol):
     async def until(self, stop: Stop, body: Coroutine[Any, Any, T]) -> T:
         """Run a body until it ends or its run is asked to stop."""
 
-    async def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         """Call the form that fits the driver; for calls that may take long."""
 
     async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
@@ -186,6 +186,24 @@ class Bridge(Protocol):
 
     async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Call the form that fits the driver, to its end even if the waiter is cancelled."""
+
+
+class _Canceller:
+    """Cancels a task when it is called, from any thread, as long as it is open."""
+
+    __slots__ = ("_loop", "_task", "has_cancelled", "is_open")
+
+    def __init__(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
+        self._task, self._loop = task, loop
+        self.is_open, self.has_cancelled = True, False
+
+    def __call__(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and so is the body
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self.is_open:
+            self.has_cancelled = self._task.cancel()
 
 
 class AsyncBridge:
@@ -245,35 +263,26 @@ class AsyncBridge:
         Raises:
             RunCancelled: The run was asked to stop.
         """
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        task = asyncio.current_task()
         assert task is not None
-        state = {"open": True, "cancelled": False}
-
-        def cancel() -> None:
-            if state["open"]:
-                state["cancelled"] = task.cancel()
-
-        def end() -> None:
-            with suppress(RuntimeError):  # the loop is closed, and so is the body
-                loop.call_soon_threadsafe(cancel)
-
+        canceller = _Canceller(task, asyncio.get_running_loop())
         before = CURRENT.set(stop)
         try:
-            with stop.ending(end):
+            with stop.ending(canceller):
                 return await body
         except asyncio.CancelledError:
-            if state["cancelled"] and task.cancelling() <= 1:
+            if canceller.has_cancelled and task.cancelling() <= 1:
                 raise RunCancelled from None
             raise
         finally:
             CURRENT.reset(before)
-            state["open"] = False
-            if state["cancelled"]:
+            canceller.is_open = False
+            if canceller.has_cancelled:
                 task.uncancel()
 
-    async def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
-        """Await the async form."""
-        return await async_()
+    def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Return the async form, to be awaited without a frame between."""
+        return async_()
 
     async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Await the async form."""

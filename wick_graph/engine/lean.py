@@ -10,7 +10,8 @@ each step are its own functions, bound here to other names for a few that they c
 - for `invoke`, which returns the last state, a state is made for no other step if that is the same;
 - the saver is called directly, without a task or a thread for what it defers;
 - an empty queue of chunks is not asked;
-- a piece of a reply is put into that queue without a wake-up of the loop that it is put in.
+- a piece of a reply is put into that queue without a wake-up of the loop that it is put in;
+- what a run may never use is small, or made when it is first used.
 
 Nothing of LangGraph is patched, and only `AgentGraph` uses `stream` and `astream`, for the runs
 that `pinned` names. A step that is not known here takes LangGraph's own functions. Only `pinned`
@@ -21,8 +22,9 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import threading
 import time
-from collections import deque
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -43,6 +45,7 @@ from langgraph.types import PregelExecutableTask, Send
 from wick_graph.engine import lean_state
 from wick_graph.engine.channels import values_of
 from wick_graph.engine.node_runner import UntracedNode
+from wick_graph.engine.small import AsyncExitStack, ExitStack, Few
 from wick_graph.langgraph_config import CHECKPOINT_ID, CHECKPOINT_NS, CONFIGURABLE
 from wick_graph.store import SqlSaver
 from wick_graph.store.saver import Direct
@@ -62,6 +65,55 @@ def bound(function: Any, **names: Any) -> Any:
     made.__kwdefaults__ = function.__kwdefaults__
     made.__qualname__ = function.__qualname__
     return made
+
+
+# --- What a run may never use is small, or made when it is first used.
+
+
+_Queue: Final[Any] = vars(main)["AsyncQueue"]
+
+
+class Chunks(_Queue):  # type: ignore[misc]  # LangGraph's module has no types
+    """LangGraph's queue of chunks: without a limit, and without tasks to wait for."""
+
+    def __init__(self) -> None:
+        self._queue, self._getters = Few(), Few()
+
+    def put_nowait(self, item: Any) -> None:
+        """Add a chunk, and wake who waits for one."""
+        self._queue.append(item)
+        if self._getters:
+            self._wakeup_next(self._getters)
+
+    def get_nowait(self) -> Any:
+        """Remove and return the first chunk."""
+        if not self._queue:
+            raise asyncio.QueueEmpty
+        return self._queue.popleft()
+
+
+_MAKES: Final = threading.Lock()
+
+
+class Futures(_runner.FuturesDict[Any, Any]):
+    """The tasks that a step waits for; a step of one task that starts no other has none."""
+
+    event: Any
+    runner: Any
+
+    def __init__(self, event: Any, callback: Any, should_stop: Any, future_type: Any) -> None:
+        dict.__init__(self)
+        self.runner, self.should_stop = weakref.ref(callback().__self__), should_stop
+        self.makes: Callable[[], Any] | None = type(event)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self.makes is not None:
+            with _MAKES:
+                if (make := self.makes) is not None:
+                    callback = weakref.WeakMethod(self.runner().commit)
+                    super().__init__(make(), callback, self.should_stop, type(key))
+                    self.makes = None
+        super().__setitem__(key, value)
 
 
 # --- A stream that carries the last state and interrupts alone.
@@ -115,11 +167,15 @@ _MARKS: Final = frozenset({*WRITES_IDX_MAP, key.ERROR_SOURCE_NODE})
 _NAME: Final = itemgetter(0)
 
 
+_NO_DELTAS: Final = set[Any]()
+"""What is never filled, as there is no `DeltaChannel`."""
+
+
 class LeanLoop:
     """The parts of LangGraph's loop that are served here; mixed into its two loops."""
 
+    prev_checkpoint_config: Any
     _merged: tuple[Any, Any] | None = None
-    _child: tuple[Any, Any, list[str]] | None = None
 
     after_tick = bound(
         _loop.PregelLoop.after_tick,
@@ -127,7 +183,7 @@ class LeanLoop:
         map_output_values=lean_state.output_values,
         **_ABSENT,
     )
-    _put_checkpoint = bound(
+    _save_checkpoint = bound(
         _loop.PregelLoop._put_checkpoint,
         create_checkpoint=lean_state.create_checkpoint,
         get_new_channel_versions=lean_state.new_versions,
@@ -139,9 +195,21 @@ class LeanLoop:
     _owed: Callable[[], Iterable[Any]] | None = None
     """Makes the last state that a `LastStream` gets at the end."""
 
+    def _first(self: Any, **given: Any) -> Any:
+        updated = super()._first(**given)  # type: ignore[misc]  # LangGraph's loop
+        self._stored_delta_writes = self._delta_channels_forced_snapshot = _NO_DELTAS
+        return updated
+
+    def _put_checkpoint(self: Any, metadata: Any) -> None:
+        """Save a checkpoint; the configs of those before it are for streams and `exit` alone."""
+        self._save_checkpoint(metadata)
+        self._initial_checkpoint_config = self.checkpoint_config
+        if type(self.stream) is LastStream and metadata.get("source") == "loop":
+            self.prev_checkpoint_config = None
+
     def put_writes(self: Any, task_id: str, writes: Any, *, cached: bool = False) -> None:
         """Keep and save what a task has written; what is not usual is LangGraph's to do."""
-        task = self.tasks.get(task_id) if type(writes) is deque and writes else None
+        task = self.tasks.get(task_id) if type(writes) is Few and writes else None
         save = self.checkpointer_put_writes
         plain = save is None or self.checkpointer_put_writes_accepts_task_path
         if task is None or cached or not plain or not _MARKS.isdisjoint(map(_NAME, writes)):
@@ -243,7 +311,7 @@ class LeanLoop:
             None, self.checkpoint_pending_writes, task_id, ns, None, step, self.stop
         )
         (given,) = sent or (self._state(node, pad),)
-        writes: deque[tuple[str, Any]] = deque()
+        writes: Any = Few()
         (rest, said, deep), conf = self._base(), self.config[CONFIGURABLE]
         own = {
             "langgraph_step": step,
@@ -256,7 +324,7 @@ class LeanLoop:
         config: Any = {
             **_tagged(rest, node),
             "metadata": _config._merge_metadata(said, own) if deep else {**said, **own},
-            "callbacks": self._callbacks(f"graph:step:{step}"),
+            "callbacks": lean_state.child_of(self.manager, f"graph:step:{step}"),
             CONFIGURABLE: {
                 **conf,
                 key.CONFIG_KEY_TASK_ID: task_id,
@@ -323,18 +391,6 @@ class LeanLoop:
             deep = any(isinstance(value, Mapping) for value in said.values())
             self._merged = config, (rest, said, deep)
         return self._merged[1]  # type: ignore[no-any-return]  # made above
-
-    def _callbacks(self: Any, tag: str) -> Any:
-        """Return a child callback manager: LangChain's, made once and copied."""
-        if self._child is None or self._child[0] is not self.manager:
-            child = self.manager.get_child()
-            own = [name for name, held in vars(child).items() if type(held) in (list, dict)]
-            self._child = self.manager, child, own
-        _, child, own = self._child
-        made, held = object.__new__(type(child)), vars(child)
-        made.__dict__ = {**held, **{name: held[name].copy() for name in own}}
-        made.add_tags([tag], inherit=False)
-        return made
 
 
 def _id_of(checkpoint: bytes, *parts: str) -> str:
@@ -466,11 +522,19 @@ async def arun_with_retry(
         return await _retry.arun_with_retry(again, retry_policy, stream, configurable)
 
 
+_NO_NODES: Final = frozenset[str]()
+
+
 class LeanRunner(_runner.PregelRunner):
     """LangGraph's runner, with the two functions above."""
 
-    tick = bound(_runner.PregelRunner.tick, run_with_retry=run_with_retry)
-    atick = bound(_runner.PregelRunner.atick, arun_with_retry=arun_with_retry)
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        nodes: Any = self.error_handler_nodes or _NO_NODES
+        self.error_handler_nodes = nodes
+
+    tick = bound(_runner.PregelRunner.tick, run_with_retry=run_with_retry, FuturesDict=Futures)
+    atick = bound(_runner.PregelRunner.atick, arun_with_retry=arun_with_retry, FuturesDict=Futures)
 
 
 # --- The saver, called directly.
@@ -497,14 +561,14 @@ class _Saves:
         owner = getattr(fn, "__self__", None)
         if isinstance(owner, SqlSaver):
             is_own = _is_own(fn, "put_writes") or _is_own(fn, "aput_writes")
-            return cls(owner, Direct(owner), True) if is_own else None
+            return cls(owner, owner.direct, True) if is_own else None
         if getattr(fn, "__name__", "") != "_checkpointer_put_after_previous":
             return None
         assert owner is not None
         saver: Any = owner.checkpointer
         if not isinstance(saver, SqlSaver):
             return None
-        return cls(saver, Direct(saver), False, isinstance(owner, _loop.SyncPregelLoop))
+        return cls(saver, saver.direct, False, isinstance(owner, _loop.SyncPregelLoop))
 
     def defer(self, args: tuple[Any, ...]) -> Defer | None:
         """Return what defers a save that LangGraph submits; None if it must be submitted."""
@@ -645,15 +709,20 @@ def _takes_path(save: Any) -> bool:
 class PlainLoop(_loop.PregelLoop):
     """What LangGraph's two loops inherit, without looking for what no channel is."""
 
-    __init__ = bound(_loop.PregelLoop.__init__, **_ABSENT)
+    __init__ = bound(_loop.PregelLoop.__init__, deque=Few, **_ABSENT)
 
 
 class SyncLoop(LeanLoop, _loop.SyncPregelLoop, PlainLoop):
     """LangGraph's loop for `stream`."""
 
-    __init__ = bound(_loop.SyncPregelLoop.__init__, put_writes_accepts_task_path=_takes_path)
+    __init__ = bound(
+        _loop.SyncPregelLoop.__init__,
+        put_writes_accepts_task_path=_takes_path,
+        ExitStack=ExitStack,
+    )
     __enter__ = bound(
         _loop.SyncPregelLoop.__enter__,
+        deque=Few,
         BackgroundExecutor=SyncExecutor,
         channels_from_checkpoint=lean_state.channels_from_checkpoint,
     )
@@ -662,9 +731,14 @@ class SyncLoop(LeanLoop, _loop.SyncPregelLoop, PlainLoop):
 class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop, PlainLoop):
     """LangGraph's loop for `astream`."""
 
-    __init__ = bound(_loop.AsyncPregelLoop.__init__, put_writes_accepts_task_path=_takes_path)
+    __init__ = bound(
+        _loop.AsyncPregelLoop.__init__,
+        put_writes_accepts_task_path=_takes_path,
+        AsyncExitStack=AsyncExitStack,
+    )
     __aenter__ = bound(
         _loop.AsyncPregelLoop.__aenter__,
+        deque=Few,
         AsyncBackgroundExecutor=AsyncExecutor,
         achannels_from_checkpoint=lean_state.achannels_from_checkpoint,
     )
@@ -687,6 +761,7 @@ _PARTS: Final[dict[str, Any]] = {
     "AsyncPregelLoop": AsyncLoop,
     "PregelRunner": LeanRunner,
     "_output": _output,
+    "AsyncQueue": Chunks,
 }
 
 

@@ -1,4 +1,4 @@
-"""The state of LangGraph's loop, read and written shorter; `lean` tells when."""
+"""The state of LangGraph's loop and its managers, made shorter; `lean` tells when."""
 
 from __future__ import annotations
 
@@ -259,3 +259,38 @@ def output_updates(keys: Any, tasks: list[tuple[Any, Any]], cached: bool = False
     if not plain or len(set(names)) < len(names) or not _CONTROL.isdisjoint(names):
         return _updates(keys, tasks, cached)
     return iter([{task.name: {name: value for name, value in writes if name in keys} or None}])
+
+
+# --- The callback managers of tasks.
+
+_OF_CHILD: Final = {
+    *("handlers", "inheritable_handlers", "parent_run_id"),
+    *("tags", "inheritable_tags", "metadata", "inheritable_metadata"),
+}
+"""What a child callback manager holds."""
+
+_CHILDREN: Final[dict[type[Any], type[Any]]] = {}
+"""The type of each manager's child; that of None if a child holds anything else."""
+
+
+def child_of(manager: Any, tag: str) -> Any:
+    """Return a manager's child, as LangChain makes it if there are no handlers."""
+    kind = _CHILDREN.get(type(manager))
+    if kind is None:
+        child = manager.get_child()
+        kind = type(child) if vars(child).keys() == _OF_CHILD else type(None)
+        _CHILDREN[type(manager)] = kind
+    if kind is type(None):
+        return manager.get_child(tag)
+    tags, metadata = manager.inheritable_tags, manager.inheritable_metadata
+    made: Any = object.__new__(kind)
+    made.__dict__ = {
+        "handlers": [],
+        "inheritable_handlers": [],
+        "parent_run_id": manager.run_id,
+        "tags": [*tags, tag],
+        "inheritable_tags": [*tags],
+        "metadata": {**metadata},
+        "inheritable_metadata": {**metadata},
+    }
+    return made

@@ -12,7 +12,7 @@ import json
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -42,15 +42,15 @@ from wick_graph.core.state import read_input
 from wick_graph.core.stopping import CURRENT, LOST, PART, WATCH, alarm
 from wick_graph.core.usage import Usage, usage_of
 from wick_graph.durations import seconds
-from wick_graph.engine import answers
+from wick_graph.engine import answers, small
 from wick_graph.engine.answers import keep_finished_results, record_failure
 from wick_graph.engine.channels import STEP_NAMES
 from wick_graph.engine.result import new_thread_id
 from wick_graph.engine.thread_turn import (
     acquire_thread,
-    engine_store,
     give_back,
     refuse_other_state,
+    run_store,
     title_of,
     withdraw,
 )
@@ -203,7 +203,7 @@ class RunCall:
     """The thread's last step has results that no checkpoint holds; None if not yet known."""
     journal: Opening | None = None
     """The thread's journal before this run; None without one."""
-    undo: ExitStack = field(default_factory=ExitStack, repr=False)
+    undo: small.ExitStack = field(default_factory=small.ExitStack, repr=False)
     """Callbacks that run when the run is closed."""
 
     @property
@@ -261,7 +261,7 @@ def prepare(
         made = langgraph_config.with_metadata(made, **{_VERSION: _version_of(spec)})
         if kwargs.get("durability") is None:
             kwargs = {**kwargs, "durability": "sync"}
-    return RunCall(graph, spec, ttl, run, saver, engine_store(saver), input, made, kwargs)
+    return RunCall(graph, spec, ttl, run, saver, run_store(saver, graph, run), input, made, kwargs)
 
 
 def limits(spec: AgentSpec) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -124,15 +124,17 @@ class Node(Runnable[Any, Any]):
         """Drive the body to its end in this thread."""
         return run_to_end(self._run(input, config or {}, SYNC_BRIDGE))
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Run the body in the caller's loop."""
-        return await self._run(input, config or {}, ASYNC_BRIDGE)
+    def ainvoke(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Run the body in the caller's loop; each frame between would wait with it."""
+        return self._run(input, config or {}, ASYNC_BRIDGE)
 
-    async def _run(self, input: Any, config: RunnableConfig, bridge: Bridge) -> Any:
+    def _run(self, input: Any, config: RunnableConfig, bridge: Bridge) -> Coroutine[Any, Any, Any]:
         run = run_of(config)
         run.stop.check()
         run.ran = True
-        return await bridge.until(run.stop, self._visit(input, config, run, bridge))
+        return bridge.until(run.stop, self._visit(input, config, run, bridge))
 
     async def _visit(self, input: Any, config: RunnableConfig, run: Run, bridge: Bridge) -> Any:
         spec = self.spec

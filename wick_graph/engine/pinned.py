@@ -34,6 +34,7 @@ RELEASES: Final = frozenset({"1.2.22", "1.2.23", "1.2.24"})
 
 SOURCES: Final = {
     "langgraph._internal._config": "d5e211ccdf2da684",
+    "langgraph._internal._queue": "c58b9bb17e208e26",
     "langgraph.channels.binop": "4eb8cdffdcacdf08",
     "langgraph.graph._branch": "fd6a7d2a1d5fed26",
     "langgraph.graph.state": "ccfff0c247570005",
@@ -55,7 +56,7 @@ SOURCES: Final = {
 _USED: Final = {
     "main": (
         *("Pregel.stream", "Pregel.astream", "PregelRunner", "_output"),
-        *("SyncPregelLoop", "AsyncPregelLoop"),
+        *("SyncPregelLoop", "AsyncPregelLoop", "AsyncQueue"),
     ),
     "_loop": (
         *("PregelLoop.tick", "PregelLoop.after_tick", "PregelLoop.put_writes"),
@@ -76,7 +77,7 @@ _USED: Final = {
     ),
     "_runner": (
         *("PregelRunner.tick", "PregelRunner.atick", "PregelRunner.commit"),
-        *("run_with_retry", "arun_with_retry"),
+        *("run_with_retry", "arun_with_retry", "FuturesDict"),
     ),
     "_write": ("ChannelWrite._write", "ChannelWrite.do_write", "_assemble_writes"),
 }

@@ -55,6 +55,14 @@ def engine_store(saver: object) -> EngineStore | None:
     return saver if isinstance(saver, SqlSaver) else None
 
 
+def run_store(saver: object, graph: object, run: Run) -> EngineStore | None:
+    """Return the engine store of a run, which learns the classes of its graph; else None."""
+    store = engine_store(saver)
+    if store is not None:
+        run.writer.told = store.note_graph(graph)
+    return store
+
+
 def _nothing(lease: Lease) -> None:
     """Do nothing more."""
 

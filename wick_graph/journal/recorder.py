@@ -377,6 +377,7 @@ class JournalListener:
         if self._dirty:
             self._run.body = pack_about(self._about)
             batch.run, self._dirty = self._run, False
+        writer.begin(0)
         return batch
 
     def _write(self, moment: Moment, taken: Any) -> None:

@@ -118,7 +118,7 @@ class Mask:
         self._own: Final = _own_regex(frozenset(secrets), tuple(patterns))
         self._short: dict[str, str] = {}
         """Short texts, which come again and again, without their secrets."""
-        self._unseen = set(secrets)
+        self._unseen = frozenset(secrets)
         self.seen: list[Mark] = []
         """The known secrets that are in the state unhidden."""
 
@@ -131,7 +131,7 @@ class Mask:
             return
         for text in texts_of(value):
             for secret in [secret for secret in self._unseen if secret in text]:
-                self._unseen.discard(secret)
+                self._unseen -= {secret}
                 self.seen.append((len(secret), self._hash(secret)))
 
     def marked(self, texts: Iterable[str], marks: Iterable[Mark]) -> Iterator[str]:

@@ -514,11 +514,6 @@ class Lowering:
         self._self_name = self_name
         self._include_errors = include_errors
         self._inject_results = inject_subagent_results
-        self._rules: dict[str, Callable[[ChatMessage], BaseMessage | None]] = {
-            ROLE_AGENT_CALL: self._agent_call,
-            ROLE_AGENT_RESPONSE: self._agent_response,
-            ROLE_ERROR: self._error,
-        }
         self._forget()
 
     def lower(self, messages: list[BaseMessage]) -> list[BaseMessage]:
@@ -591,9 +586,9 @@ class Lowering:
         )
 
     def _take(self, message: BaseMessage) -> None:
-        rule = self._rules.get(message.role) if isinstance(message, ChatMessage) else None
+        rule = _RULES.get(message.role) if isinstance(message, ChatMessage) else None
         if rule and isinstance(message, ChatMessage):
-            lowered = rule(message)
+            lowered = rule(self, message)
         else:
             plain = _canonical(without_own_name(message))
             if isinstance(plain, ToolMessage):
@@ -683,6 +678,13 @@ class Lowering:
         while place < len(self._out) and isinstance(self._out[place], ToolMessage):
             place += 1
         self._out.insert(place, answer)
+
+
+_RULES: Final[dict[str, Callable[[Lowering, ChatMessage], BaseMessage | None]]] = {
+    ROLE_AGENT_CALL: Lowering._agent_call,
+    ROLE_AGENT_RESPONSE: Lowering._agent_response,
+    ROLE_ERROR: Lowering._error,
+}
 
 
 def labelled(message: ChatMessage) -> HumanMessage:

@@ -6,7 +6,7 @@ import copy
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -576,12 +576,12 @@ class ModelCaller(Protocol):
         ...
 
 
-async def ask(
+def ask(
     ctx: ModelCaller,
     request: ModelRequest,
     messages: list[BaseMessage],
     tools: Sequence[BoundTool],
-) -> AIMessage:
+) -> Coroutine[Any, Any, AIMessage]:
     """Return the reply of the request's model, or of the first of its fallbacks that answers.
 
     `messages` and `tools` are the request's, as a model reads them.
@@ -589,7 +589,7 @@ async def ask(
     Raises:
         Exception: the last model's error, after all retries and fallbacks.
     """
-    return await _ask(ctx, request.model or ctx.spec.model, request, messages, tools)
+    return _ask(ctx, request.model or ctx.spec.model, request, messages, tools)
 
 
 async def _ask(
@@ -670,26 +670,28 @@ class _Call:
 
     async def once(self) -> AIMessage:
         ctx, bound, messages = self.ctx, self.bound, self.messages
-        config: Any = langgraph_config.with_metadata(
-            ctx.config, wick_agent=ctx.spec.name, wick_purpose=self.purpose
-        )
-        if self.purpose != AGENT or ctx.spec.withholds:  # no reader may see it, or not yet
-            config = langgraph_config.with_tag(config, langgraph_config.NOSTREAM)
-        elif ctx.listener.tokens:
-            return await self.streamed(config)
+        hidden = self.purpose != AGENT or ctx.spec.withholds  # no reader may see it, or not yet
+        if ctx.listener.tokens and not hidden:
+            return await self.streamed(self._config())
         if is_cached(self.option.model):
             messages = as_key(messages)
-        way = shorter_way(bound, messages, config, ctx.caches.texts)
+        way = shorter_way(bound, messages, ctx.config, ctx.caches.texts)
         messages = ctx.caches.lent(messages)
         if way is not None:
-            quick: AIMessage = await ctx.bridge.long(
-                lambda: generate(way, messages), lambda: agenerate(way, messages)
-            )
-            return ensure_whole(quick)
+            both = partial(generate, way, messages), partial(agenerate, way, messages)
+            return ensure_whole(await ctx.bridge.long(*both))
+        config = self._config()
+        if hidden:
+            config = langgraph_config.with_tag(config, langgraph_config.NOSTREAM)
         reply: AIMessage = await ctx.bridge.long(
-            lambda: bound.invoke(messages, config), lambda: bound.ainvoke(messages, config)
+            partial(bound.invoke, messages, config), partial(bound.ainvoke, messages, config)
         )
         return ensure_whole(reply)
+
+    def _config(self) -> Any:
+        return langgraph_config.with_metadata(
+            self.ctx.config, wick_agent=self.ctx.spec.name, wick_purpose=self.purpose
+        )
 
     async def streamed(self, config: Any) -> AIMessage:
         heard, listener, texts = Pieces(), self.ctx.listener, self.ctx.caches.texts

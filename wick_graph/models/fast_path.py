@@ -9,7 +9,7 @@ use either, it calls the model's own method.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
 
 from langchain_core.globals import get_debug, get_llm_cache
@@ -41,7 +41,7 @@ Way = tuple[BaseChatModel, dict[str, Any]]
 def shorter_way(
     bound: Runnable[Any, Any],
     messages: list[BaseMessage],
-    config: dict[str, Any],
+    config: Mapping[str, Any],
     texts: PrefixTexts,
 ) -> Way | None:
     """Return the model and its arguments if the short way gives the same result, else None."""
@@ -189,7 +189,7 @@ def _is_plain(model: BaseChatModel, methods: tuple[str, ...] = _METHODS) -> bool
 _PLAIN: Final[dict[tuple[type, tuple[str, ...]], bool]] = {}
 
 
-def _has_listeners(model: BaseChatModel, config: dict[str, Any]) -> bool:
+def _has_listeners(model: BaseChatModel, config: Mapping[str, Any]) -> bool:
     if model.callbacks or model.verbose or get_debug():
         return True
     # Inside a graph a manager holds them, and LangGraph has added the run's tracers to it.

@@ -150,6 +150,9 @@ class EngineStore(Protocol):
     def threads(self) -> Threads:
         """The list of threads."""
 
+    def note_graph(self, graph: Any) -> object:
+        """Learn the classes that a graph's state may have; return the list of all."""
+
     def ledger(self, lease: Lease) -> Ledger:
         """Return the ledger of a lease's thread."""
 

@@ -176,9 +176,9 @@ class Reader:
         if body.extra is not None:
             checkpoint.update(self._codec.unpack(body.extra))
         if remember:
-            self.cache.warm.add(row.ns)
-            self.cache.written.pop(row.ns, None)  # a run or an update begins by reading
-            self.cache.saved.pop(row.ns, None)
+            space = self.cache.space(row.ns)
+            space.warm = True
+            space.written = space.saved = None  # a run or an update begins by reading
         return CheckpointTuple(
             self._config(row.ns, row.id),
             _as_checkpoint(checkpoint),
@@ -231,7 +231,7 @@ class Reader:
                         self.db, self.cache, first, first + count - 1, self.thread_id
                     ):
                         learn(self.cache, item)
-        self.cache.warm.add(row.ns)
+        self.cache.space(row.ns).warm = True
 
     def _is_kept(self, kept: Kept, form: Form) -> bool:
         """Bring kept messages up to a form; False if they cannot be."""
@@ -344,7 +344,7 @@ class Reader:
         held = value.value if form[0] & DELTA else value
         paired = isinstance(held, dict)
         keys, values = list(held) if paired else None, list(held.values() if paired else held)
-        known = Known(keys, values, form[1][1:], set(map(id, values)))
+        known = Known(keys, values, form[1][1:])
         self.cache.lane(number).remember(known)
         if self.cache.marks is not None:
             self.cache.marks.check(self._codec, known.values, self._text(number))

@@ -79,7 +79,8 @@ class StepTransaction:
         self._namespace = ns
         self._ns = cache.name(db, 0, ns)
         self._names = cache.scope(db, self._ns)
-        self._lanes = cache.channels.setdefault(self._ns, {})
+        self._space = cache.space(self._ns)
+        self._lanes = self._space.channels
         self._writer = ItemWriter(db, cache, codec, thread_id)
 
     def begin_names(self, texts: Iterable[str]) -> None:
@@ -95,10 +96,13 @@ class StepTransaction:
         new_versions: Mapping[str, Any],
         parent: str | None,
         held: Mapping[str, Any],
+        *,
+        is_last: bool = False,
     ) -> None:
         """Insert a checkpoint, or replace the one that has its id.
 
-        `held` are the channels' own objects; the checkpoint may have copies of them.
+        `held` are the channels' own objects; the checkpoint may have copies of them. It `is_last`
+        if none of its step's writes can come after it.
 
         Raises:
             ThreadBusyError: It does not continue the thread's head, and no branch is allowed.
@@ -110,7 +114,8 @@ class StepTransaction:
             self._forks.check(place, own, before, None if head is None else head[0])
         self._warm(parent)
         writes = self._cache.take_written(self._ns, before)
-        self._cache.saved[self._ns] = (checkpoint, metadata, new_versions, parent, held)
+        given = (checkpoint, metadata, new_versions, parent, held)
+        self._space.saved = None if is_last else given
         body = self._body(checkpoint, new_versions, held, writes)
         self._number_outer(metadata.get("parents"))
         rest = dict(metadata)
@@ -150,9 +155,9 @@ class StepTransaction:
         body.seq = seq = cache.take_seq(db, self._namespace, own)
         sealed = cache.seals.seal(body.dump(), *context, meta)
         if db.execute(statements.PUT, (*context, 0, meta, sealed, seq)).rowcount:
-            head = cache.heads.get(self._ns)
-            if head is None or seq > head[1]:
-                cache.heads[self._ns] = own, seq
+            space = self._space
+            if space.head is None or seq > space.head[1]:
+                space.head, space.knows_head = (own, seq), True
             db.account.add(CHECKPOINTS, cache.id, row_hash((seq, 0), sealed), step)
             return
         body.seq = cache.seq(db, self._ns, own)
@@ -162,7 +167,7 @@ class StepTransaction:
         with changing(db, schema.checkpoints, cache.id, *keys):
             db.execute(statements.REPLACE, (*context, 0, meta, sealed, seq))
         cache.is_new = False
-        cache.heads.pop(self._ns, None)  # one that was hidden may be the head again
+        self._space.head, self._space.knows_head = None, False  # a hidden one may be it again
 
     def writes(
         self,
@@ -196,7 +201,7 @@ class StepTransaction:
             self._count(keys, sealed)
         else:
             self._merge(keys, path, made)
-        saved = self._cache.saved.get(self._ns)
+        saved = self._space.saved
         if saved is not None and saved[3] == checkpoint:
             # another thread stored the step's checkpoint first, without knowing these writes
             self._cache.take_written(self._ns, keys[2])
@@ -244,9 +249,9 @@ class StepTransaction:
 
     def _warm(self, parent: str | None) -> None:
         """Read the parent checkpoint for what can be shared, if this process does not know it."""
-        if self._ns in self._cache.warm:
+        if self._space.warm:
             return
-        self._cache.warm.add(self._ns)
+        self._space.warm = True
         row = find(self._db, self._cache, self._namespace, parent) if parent else None
         if row is not None:
             Reader(self._db, self._cache, self._codec, self._thread_id).warm(row)
@@ -269,6 +274,7 @@ class StepTransaction:
                 values += (lane.id, last[2])  # most channels do not change
             else:
                 values += (lane.id, self._writer.channel(lane, version, own, written, value))
+        self._forget_absent(checkpoint["channel_values"])
         seen: list[Any] = []
         flats = self._cache.flats
         names = self._names
@@ -289,6 +295,13 @@ class StepTransaction:
             None if updated is None else [names.get(one) or self._number(one) for one in updated],
             self._codec.pack(extra) if extra else None,
         )
+
+    def _forget_absent(self, values: Mapping[str, Any]) -> None:
+        """Forget what channels without a value held; they get a new version with their next."""
+        if len(self._lanes) > len(values):
+            for channel, lane in self._lanes.items():
+                if lane.last is not None and channel not in values:
+                    lane.forget()
 
     def _flat(self, versions: Mapping[str, Any]) -> list[Any]:
         names = self._names
@@ -377,10 +390,13 @@ class CheckpointWriter:
         checkpoint: Checkpoint,
         metadata: dict[str, Any],
         new_versions: ChannelVersions,
+        *,
+        is_last: bool = False,
     ) -> Now | None:
         """Defer a checkpoint if the policy allows it; otherwise return what saves it.
 
-        `metadata` has what the run's config adds.
+        `metadata` has what the run's config adds. It `is_last` if none of its step's writes can
+        come after it.
         """
         lease, policy = writer_of(config, at.checkpoint_id)
         waits = self.core.deferred.checkpoint_can_wait(at, policy)
@@ -397,7 +413,8 @@ class CheckpointWriter:
             self.core.deferred.raise_lost_write(at)
             step = self._step(db, at, lease)
             if not (attempts.again() and step.has_checkpoint(checkpoint["id"])):
-                step.checkpoint(checkpoint, metadata, new_versions, at.checkpoint_id, held)
+                given = (checkpoint, metadata, new_versions, at.checkpoint_id, held)
+                step.checkpoint(*given, is_last=is_last)
 
         return self._now_or_later(at, save, waits=waits)
 
@@ -441,9 +458,9 @@ class CheckpointWriter:
     def _step(self, db: Database, at: Address, lease: Lease | None) -> StepTransaction:
         """Check the lease, once per member of a transaction, and return its access."""
         cache = self.core.thread_for_writing(db, at.thread_id)
-        of = (self.core.member, id(lease), id(self.codec), at.ns)
-        if cache.step is not None and cache.step[0] == of:
-            known: StepTransaction = cache.step[1]
+        of = (self.core.member, id(lease), id(self.codec), id(cache), at.ns)
+        if self.core.step is not None and self.core.step[0] == of:
+            known: StepTransaction = self.core.step[1]
             return known
         fence(self.core, db, lease, cache.id, at.thread_id)
         made = StepTransaction(
@@ -451,7 +468,7 @@ class CheckpointWriter:
         )
         if lease is not None and lease.names and not at.ns and cache.is_first("names"):
             made.begin_names(lease.names)
-        cache.step = (of, made)
+        self.core.step = (of, made)
         return made
 
     def _now_or_later(self, at: Address, save: Apply, *, waits: bool) -> Now | None:

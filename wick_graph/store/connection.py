@@ -285,6 +285,10 @@ class StoreConnection(Transactions):
         """By thread, leases of this store that are given back."""
         self.recorders: dict[str, Recorder] = {}
         """By thread, what adds the moments of recorded runs to each transaction in it."""
+        self.step: tuple[Any, Any] | None = None
+        """The member of a transaction that wrote last, and its `StepTransaction`."""
+        self._born: tuple[bytes, int, float, float | None] = (b"", 0, 0.0, None)
+        """The thread that was made last, by which transaction, when, and until when it is kept."""
         self._noted = -math.inf, -math.inf
         """When this store noted its use last, by both clocks."""
         self._plain_at = -1
@@ -375,7 +379,7 @@ class StoreConnection(Transactions):
         """
         key = text_bytes(thread_id)
         known = self.caches.get(key)
-        if known is not None and known.within is self._group:
+        if known is not None and self.knows_now(known):
             return known  # the row cannot have changed within this transaction
         now = self.now()
         if self._locks:
@@ -394,18 +398,18 @@ class StoreConnection(Transactions):
         cache = self._cache(key, number, generation, self._others_seen, self._others_seen)
         if made:
             cache.begin_empty()
-            cache.born = self._group, row[2], None if ttl is None else row[2] + ttl
+            self._born = key, cache.within, row[2], None if ttl is None else row[2] + ttl
         return cache
 
     def born_now(self, key: bytes) -> tuple[float, float | None] | None:
         """Return when a thread was made and until when it is kept, if the open transaction did."""
-        cache = self.caches.get(key)
-        born = None if cache is None else cache.born
-        return born[1:] if born is not None and born[0] is self._group else None
+        name, within, made, until = self._born
+        is_open = self._group is not None and within == self._group.number
+        return (made, until) if is_open and name == key else None
 
     def knows_now(self, cache: ThreadCache) -> bool:
         """Return whether a cache is up to date in the open transaction."""
-        return self._group is not None and cache.within is self._group
+        return self._group is not None and cache.within == self._group.number
 
     def new_thread(self, db: Database, thread_id: str, status: str, ttl: float | None) -> ThreadRow:
         """Insert a thread, unless another writer is faster, and return its row."""
@@ -488,7 +492,7 @@ class StoreConnection(Transactions):
             cache.invalidate_shared()
         cache.seen_others = version
         self.caches.move_to_end(key)
-        cache.within = self._group
+        cache.within = 0 if self._group is None else self._group.number
         return cache
 
     def close(self) -> None:
@@ -506,7 +510,7 @@ class StoreConnection(Transactions):
                     self.deferred.raise_deferred_error(None)
             finally:
                 self._closed = True
-                self.caches.clear()
+                self._forget()
                 self.warm.clear()
                 if self._connection is not None:
                     self._connection.close()
@@ -543,7 +547,9 @@ class StoreConnection(Transactions):
 
     def _forget(self) -> None:
         self.caches.clear()
+        self.step = None
         self._noted = -math.inf, -math.inf
+        self._born = b"", 0, 0.0, None
 
     def before_fork(self) -> None:
         """End the transaction and close the file before the process forks.
@@ -567,7 +573,7 @@ class StoreConnection(Transactions):
     def in_child(self) -> None:
         """Start afresh in the child; deferred writes belong to the parent."""
         self._renew()
-        self.caches = OrderedDict()
+        self.caches, self.step = OrderedDict(), None
         self.warm.clear()
         self.strays = Strays()
         if not self._closed:

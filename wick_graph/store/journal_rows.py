@@ -92,7 +92,7 @@ class JournalRows:
         """Add a batch in the caller's transaction.
 
         The transaction may still fail, and be tried again without this batch. So the last batches
-        are kept, and added again if the transaction was rolled back.
+        are kept until a commit, and added again if the transaction was rolled back.
         """
         cache = self._core.caches.get(self._name)
         if cache is not self._cache:
@@ -102,6 +102,7 @@ class JournalRows:
         _add(db, self._seals(thread), thread, batch)
         self._kept.append(batch)
         del self._kept[:-_PAGES]
+        self._core.when_committed(self._kept.clear)
 
     def recorder(self) -> Recorder | None:
         """Return what adds moments to each transaction that writes to the thread, or None."""

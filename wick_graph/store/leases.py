@@ -323,6 +323,8 @@ class Writer:
     """The lease is of a thread without a checkpoint, and nothing was read or written since."""
     input_waits: bool = False
     """The checkpoint of the input is committed with the next one."""
+    told: object = None
+    """The list of allowed classes that the run's graph is noted in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -578,6 +580,7 @@ class Leases:
                 lease.before_commit(db)
             if self._core.strays:
                 self._core.strays.sweep(db, lease.thread)
+            self._core.step = None
             cache = self._core.caches.get(text_bytes(lease.thread_id))
             if cache is not None and cache.marks is None:
                 cache.rest()

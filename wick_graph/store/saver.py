@@ -30,7 +30,7 @@ from langgraph.checkpoint.base import (
 
 from wick_graph.constants import POOL_SIZE, WARM_BYTES
 from wick_graph.errors import StorageError
-from wick_graph.langgraph_config import Address, address_of
+from wick_graph.langgraph_config import TASK_ID, WRITER, Address, address_of, configurable
 from wick_graph.store.allowlist import AllowList, graph_above
 from wick_graph.store.checkpoint_list import Listing
 from wick_graph.store.checkpoint_read import Reader, Row, delta_history, find
@@ -42,7 +42,14 @@ from wick_graph.store.digests import SCHEMA_VERSION
 from wick_graph.store.encryption import Keys, check_keys
 from wick_graph.store.journal_rows import JournalRows, RecordedRuns
 from wick_graph.store.later import cleanup, copying
-from wick_graph.store.leases import Lease, Leases, follows_its_writes, is_fresh, keeper_of
+from wick_graph.store.leases import (
+    Lease,
+    Leases,
+    Writer,
+    follows_its_writes,
+    is_fresh,
+    keeper_of,
+)
 from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.notices import Notices
 from wick_graph.store.row_format import pack_id
@@ -207,6 +214,11 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
         return Mailbox(self._core)
 
+    @cached_property
+    def direct(self) -> Direct:
+        """The saves of this saver without a wait."""
+        return Direct(self)
+
     @property
     def notices(self) -> Notices:
         """Hints to the other processes of the database, and theirs."""
@@ -276,6 +288,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
             return self
         clone = copy.copy(self)
         clone.serde = codec
+        vars(clone).pop("direct", None)
         return clone
 
     def get_next_version(self, current: int | str | None, channel: None) -> Any:
@@ -336,7 +349,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: A row is damaged; the text names the table and the thread.
         """
-        self._note_graph(graph_above())
+        self._note_graph_of(config)
         at = thread_id, ns, checkpoint = address_of(config)
         keeper, channel = keeper_of(config)
         if is_fresh(config, at):
@@ -373,7 +386,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         Raises:
             StorageError: As in `get_tuple`.
         """
-        self._note_graph(graph_above())
+        self.note_graph(graph_above())
         listing = Listing(self._core, self.serde, config, filter, before, limit)
         while batch := listing.batch():
             yield from batch
@@ -457,7 +470,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do `get_tuple` in the store's thread."""
-        self._note_graph(graph_above())
+        self._note_graph_of(config)
         if is_fresh(config, address_of(config)):
             return None
         return await self._core.worker.run(self.get_tuple, config)
@@ -471,7 +484,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Do `list` in the store's thread, a batch at a time."""
-        self._note_graph(graph_above())
+        self.note_graph(graph_above())
         listing = Listing(self._core, self.serde, config, filter, before, limit)
         while batch := await self._core.worker.run_long(listing.batch):
             for found in batch:
@@ -501,10 +514,18 @@ class SqlSaver(BaseCheckpointSaver[int]):
         """Do `prune` in the store's thread."""
         await self._core.worker.run_long(self.prune, thread_ids, strategy=strategy)
 
-    def _note_graph(self, graph: Any) -> None:
-        """Learn the classes that may be stored: those that a graph's schemas name."""
+    def note_graph(self, graph: Any) -> object:
+        """Learn the classes that may be stored, those that a graph names; return their list."""
         if graph is not None:
             self.serde.allow.note_graph(graph)
+        return self.serde.allow
+
+    def _note_graph_of(self, config: RunnableConfig) -> None:
+        """Note the graph that reads, unless its run has: to find it keeps the callers' frames."""
+        asked = configurable(config)
+        writer = None if TASK_ID in asked else asked.get(WRITER)
+        if not isinstance(writer, Writer) or writer.told is not self.serde.allow:
+            self.note_graph(graph_above())
 
 
 class Direct:
@@ -541,7 +562,8 @@ class Direct:
         if behind and metadata.get("source") == "loop" and follows_its_writes(config):
             self._core.deferred.await_writes(at)
         full = self._metadata(config, metadata)
-        return self._saving.checkpoint(at, config, checkpoint, full, new_versions)
+        given = (at, config, checkpoint, full, new_versions)
+        return self._saving.checkpoint(*given, is_last=not behind)
 
     def writes(self, *given: Any) -> Callable[[], None] | None:
         """Defer a task's writes if they may wait; otherwise return what saves them."""

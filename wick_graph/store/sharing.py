@@ -18,6 +18,7 @@ from wick_graph.store.later import statements
 from wick_graph.store.row_format import DELTA, DICT, Form, text_bytes
 from wick_graph.store.shapes import MESSAGES
 from wick_graph.store.thread_cache import (
+    POINTER,
     ChannelItems,
     Known,
     ThreadCache,
@@ -94,9 +95,6 @@ _INLINE: Final = 96
 """The most bytes of a value that is stored in its checkpoint's own row."""
 
 _FEW: Final = 8
-
-_POINTER: Final = 48
-"""Bytes of content from which a row that points to it saves space."""
 
 
 class _Lately:
@@ -237,9 +235,8 @@ class ItemWriter:
                     self._lately[lane.id] = _Lately()
                 self._lately[lane.id].add(one, place, values[at])
         if keep:
-            ids, kept = (known.ids, known.kept) if known else (set(), frozenset())
-            ids.update(map(id, values[done:]))
-            lane.remember(Known(keys, values, own, ids, kept), known)
+            made = Known(keys, values, own)
+            lane.remember(made if known is None else made.continuing(known), known)
         segments = [[one.id, *ranges] for one, ranges in ((lane, own), (home, rest)) if ranges]
         return [kind, *segments]
 
@@ -268,7 +265,7 @@ class ItemWriter:
         if known is None and changed != set():
             trusted = _trusted(index, values, changed)
             if len(trusted) < len(index):  # objects of older lists have other places now
-                lane.recent.clear()
+                lane.recent = ()
                 learn_lately_read(self._db, self._cache, self._thread_id)
             index = trusted
         return known, index
@@ -315,11 +312,12 @@ class ItemWriter:
             return found
         place = self._next(lane)
         rid = lane.id << LANE_BITS | place
-        base = cache.bases.get(key) if len(core) >= _POINTER else None
+        is_long = len(core) >= POINTER
+        base = cache.bases.get(key) if is_long else None
         payload = bytes((len(head),)) + head if len(head) < 255 else b"\xff" + _long(head)
         body = cache.seals.seal(payload if base is not None else payload + core, rid, base)
         self._rows.append((rid, base, body))
-        cache.learn(lane.id, head, key, place, full=base is None)
+        cache.learn(lane.id, head, key, place, full=is_long and base is None)
         return place
 
     def _next(self, lane: ChannelItems) -> int:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from wick_graph.errors import StorageError, ThreadBusyError
@@ -22,6 +23,9 @@ from wick_graph.store.row_format import PLAIN, Form, Marks, Seals, bytes_text, t
 
 
 _KEPT: Final = 4_096
+
+POINTER: Final = 48
+"""Bytes of content from which a row that points to it saves space."""
 
 K = TypeVar("K")
 
@@ -105,14 +109,24 @@ class Known:
     values: list[Any]
     ranges: list[int]
     """Start, count, start, count, … of places in the lane."""
-    ids: set[int]
-    """Ids of the values, and of others: a list that continues another one shares its set."""
+    ids: set[int] | None = None
+    """Ids of the values, and of others: a list that continues another one shares its set. None
+    until they are needed."""
     kept: Set[int] = frozenset()
     """Ids of further values: those that are kept between runs."""
 
     def holds_any(self, ids: Set[int]) -> bool:
         """Return whether any of the values may have one of these ids."""
+        if self.ids is None:
+            self.ids = set(map(id, self.values))
         return not (ids.isdisjoint(self.ids) and ids.isdisjoint(self.kept))
+
+    def continuing(self, known: Known) -> Known:
+        """Share the ids of the list that this one continues, and return this one."""
+        self.ids, self.kept = known.ids, known.kept
+        if self.ids is not None:
+            self.ids.update(map(id, self.values[len(known.values) :]))
+        return self
 
     def places(self) -> list[int]:
         """Return the place of every element."""
@@ -131,16 +145,18 @@ class ChannelItems:
     id: int
     next: int | None = None
     """The next free place; None if the database must be asked."""
-    recent: list[Known] = field(default_factory=list)
+    recent: tuple[Known, ...] = ()
     last: tuple[Any, Any, Form] | None = None
     """The version, value and form that were stored last."""
 
     def remember(self, known: Known, instead_of: Known | None = None) -> None:
         """Keep a list at hand, instead of the one that it continues."""
-        if instead_of is not None and instead_of in self.recent:
-            self.recent.remove(instead_of)
-        self.recent.insert(0, known)
-        del self.recent[_RECENT:]
+        others = [one for one in self.recent if one is not instead_of]
+        self.recent = (known, *others[: _RECENT - 1])
+
+    def forget(self) -> None:
+        """Forget the objects that were stored; their content is still found."""
+        self.recent, self.last = (), None
 
 
 @dataclass(slots=True)
@@ -154,54 +170,59 @@ class Reserved:
 
 
 @dataclass(slots=True)
+class Space:
+    """What is known of one namespace."""
+
+    channels: dict[str, ChannelItems] = field(default_factory=dict)
+    """The lanes of its channels by their names."""
+    warm: bool = False
+    """Its lanes hold what the head's values need."""
+    head: tuple[bytes, int] | None = None
+    """The id and the number of the latest checkpoint."""
+    knows_head: bool = False
+    written: dict[bytes, dict[int, list[Any]]] | None = None
+    """By checkpoint, what the step after it has written to each channel."""
+    saved: tuple[Any, ...] | None = None
+    """The arguments of the last `StepTransaction.checkpoint`, if its writes may come after it."""
+
+
+@dataclass(slots=True)
 class ThreadCache:
     """The names, lanes and content of one thread, valid for one generation of its rows."""
 
     id: int
     generation: int
-    warm: set[int] = field(default_factory=set)
-    """Namespaces with lanes that hold what the head's values need."""
     seen_others: int = 0
     seals: Seals = PLAIN
     """How the thread's rows are sealed and opened."""
     marks: Marks | None = None
     """In debug mode, what saved elements looked like."""
-    within: object = None
-    """The open transaction that read the thread's own row last."""
+    within: int = 0
+    """The number of the transaction that read the thread's own row last; 0 for none."""
     names: dict[int, dict[str, int]] | None = None
     """By scope, the number of each name."""
-    texts: dict[int, str] = field(default_factory=dict)
-    heads: dict[int, tuple[bytes, int] | None] = field(default_factory=dict)
-    """By namespace, the id and the number of the latest checkpoint."""
+    texts: dict[int, str] | None = None
+    """The same the other way round, for who reads a row."""
+    spaces: dict[int, Space] = field(default_factory=dict)
     last: int | None = None
     """The number of the thread's last checkpoint; None if the database must be asked."""
-    written: dict[int, dict[bytes, dict[int, list[Any]]]] = field(default_factory=dict)
-    """By namespace and checkpoint, what the step after it has written to each channel."""
-    saved: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    """By namespace, the arguments of the last `StepTransaction.checkpoint`."""
     reserved: dict[str, Reserved] = field(default_factory=dict)
     """By namespace, numbers for a checkpoint that others continue before it is stored."""
     flats: dict[int, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
     """By a node's number: the versions it has seen, and the same as a row holds them."""
     lanes: dict[int, ChannelItems] = field(default_factory=dict)
-    channels: dict[int, dict[str, ChannelItems]] = field(default_factory=dict)
-    """By namespace, the lanes of its channels by their names."""
     exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
     """By lane, head and digest, the place of an item."""
     bases: dict[bytes, int] = field(default_factory=dict)
-    """By digest, the key of a full item."""
+    """By digest, the key of a full item to which others may point."""
     unlearned: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys of lists that were read, with items that are not in `exact` yet."""
     has_kept: bool = False
     """The keys of the messages that are kept between runs are among these, or were."""
     is_new: bool = False
     """This process made the thread, and no other has written to it: all its rows are known."""
-    begun: set[str] = field(default_factory=set)
+    begun: tuple[str, ...] = ()
     """What of a new thread was read or written first."""
-    born: tuple[object, float, float | None] | None = None
-    """The transaction that made the thread, when it did, and until when the thread is kept."""
-    step: tuple[Any, Any] | None = None
-    """The member of a transaction that wrote last, and its `StepTransaction`."""
     texts_apart: dict[str, bytes] = field(default_factory=dict)
     """The hashes of long texts that are stored apart."""
 
@@ -212,6 +233,13 @@ class ThreadCache:
             lane = self.lanes[number] = ChannelItems(number, 0 if self.is_new else None)
         return lane
 
+    def space(self, ns: int) -> Space:
+        """Return what is known of a namespace."""
+        space = self.spaces.get(ns)
+        if space is None:
+            space = self.spaces[ns] = Space()
+        return space
+
     def begin_empty(self) -> None:
         """Note that this process has just made the thread."""
         self.is_new, self.names, self.last = True, {}, 0
@@ -220,23 +248,23 @@ class ThreadCache:
         """Return, once, whether a new thread has no row of a kind yet."""
         if not self.is_new or what in self.begun:
             return False
-        self.begun.add(what)
+        self.begun += (what,)
         return True
 
     def rest(self) -> None:
         """Forget what holds a run's objects, at its end; the next one begins by reading."""
-        self.saved.clear()
-        self.written.clear()
+        for space in self.spaces.values():
+            space.saved = space.written = None
         self.flats.clear()
         self.texts_apart.clear()
-        self.step = self.born = None
         for lane in self.lanes.values():
-            lane.recent, lane.last = [], None
+            lane.forget()
 
     def invalidate_shared(self) -> None:
         """Forget what another process may have changed by adding rows."""
-        self.is_new, self.names, self.last = False, None, None
-        self.heads.clear()
+        self.is_new, self.names, self.texts, self.last = False, None, None, None
+        for space in self.spaces.values():
+            space.head, space.knows_head = None, False
         for lane in self.lanes.values():
             lane.next = None
 
@@ -245,18 +273,25 @@ class ThreadCache:
 
         LangGraph goes on while steps are saved, so several steps are kept at a time.
         """
-        steps = self.written.setdefault(ns, {})
+        space = self.space(ns)
+        steps = space.written
+        if steps is None:
+            steps = space.written = {}
         while len(steps) >= _STEPS and checkpoint not in steps:
             del steps[next(iter(steps))]
         return steps.setdefault(checkpoint, {})
 
     def take_written(self, ns: int, checkpoint: bytes | None) -> Mapping[int, list[Any]]:
         """Return what the step after a checkpoint has written, and forget it."""
-        steps = self.written.get(ns)
-        return steps.pop(checkpoint, {}) if steps and checkpoint else {}
+        space = self.spaces.get(ns)
+        if space is None or not space.written or not checkpoint:
+            return {}
+        taken = space.written.pop(checkpoint, {})
+        space.written = space.written or None
+        return taken
 
     def learn(self, lane: int, head: bytes, key: bytes, place: int, *, full: bool) -> None:
-        """Remember the place of content by its digest; `full` if the row holds it itself."""
+        """Remember the place of content by its digest; `full` if others may point to its row."""
         if len(self.exact) > _DIGESTS:
             self.exact.clear()
             self.bases.clear()
@@ -274,10 +309,9 @@ class ThreadCache:
     def scope(self, db: Database, scope: int) -> dict[str, int]:
         """Return the names of a scope with their numbers; do not change the dict."""
         if self.names is None:
-            self.names, self.texts = {}, {}
+            self.names = {}
             for number, within, data in db.execute(statements.NAMES, (self.id,)).fetchall():
-                text = self.texts[number] = bytes_text(data)
-                self.names.setdefault(within, {})[text] = number
+                self.names.setdefault(within, {})[bytes_text(data)] = number
         return self.names.setdefault(scope, {})
 
     def find_name(self, db: Database, scope: int, text: str) -> int | None:
@@ -291,7 +325,8 @@ class ThreadCache:
         if number is None:
             row = db.execute(statements.NEW_NAME, (self.id, scope, text_bytes(text))).fetchone()
             number = names[text] = int(row[0])
-            self.texts[number] = text
+            if self.texts is not None:
+                self.texts[number] = text
             hashed = row_hash((number, self.id, scope, text_bytes(text)), None)
             db.account.add(NAMES, self.id, hashed)
         return number
@@ -306,12 +341,13 @@ class ThreadCache:
 
     def head(self, db: Database, ns: int) -> tuple[bytes, int] | None:
         """Return the id and the number of a namespace's latest checkpoint."""
-        if ns not in self.heads and self.is_new:
-            self.heads[ns] = None
-        elif ns not in self.heads:
-            row = db.execute(statements.HEAD, (self.id, ns, 0, 1, 0)).fetchone()
-            self.heads[ns] = None if row is None else (bytes(row[0]), row[1])
-        return self.heads[ns]
+        space = self.space(ns)
+        if not space.knows_head:
+            if not self.is_new:
+                row = db.execute(statements.HEAD, (self.id, ns, 0, 1, 0)).fetchone()
+                space.head = None if row is None else (bytes(row[0]), row[1])
+            space.knows_head = True
+        return space.head
 
     def next_seq(self, db: Database) -> int:
         """Return the number of the thread's next checkpoint."""
@@ -353,7 +389,8 @@ class ThreadCache:
         """Return the number of a checkpoint; 0 if it is not stored."""
         if checkpoint is None:
             return 0
-        head = self.heads.get(ns)
+        space = self.spaces.get(ns)
+        head = None if space is None else space.head
         if head is not None and head[0] == checkpoint:
             return head[1]
         if head is None and self.is_new:
@@ -363,8 +400,10 @@ class ThreadCache:
 
     def text(self, db: Database, number: int) -> str:
         """Return the text of a name; raise KeyError if no name has this number."""
-        if self.names is None:
+        if self.texts is None:
             self.scope(db, 0)
+            named = (names.items() for names in (self.names or {}).values())
+            self.texts = {number: text for text, number in chain.from_iterable(named)}
         return self.texts[number]
 
 
@@ -411,6 +450,7 @@ def read_items(
 def learn(cache: ThreadCache, item: Item) -> None:
     """Remember the place of an item's content."""
     head, core, rid, full = item
+    full = full and len(core) >= POINTER
     cache.learn(rid >> LANE_BITS, head, digest(core), rid & PLACES, full=full)
 
 

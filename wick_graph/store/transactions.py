@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
@@ -40,18 +41,21 @@ class Group:
 
     __slots__ = (
         "_done",
+        "after",
         "callers",
         "error",
         "held",
         "light",
         "locked",
         "members",
+        "number",
         "settled",
         "started",
         "taken",
     )
 
-    def __init__(self, *, light: bool = False) -> None:
+    def __init__(self, number: int, *, light: bool = False) -> None:
+        self.number = number
         self.light = light
         """Its commit may be lost with the machine's power, unless a later one is durable."""
         self.members = 0
@@ -64,6 +68,8 @@ class Group:
         """It holds locks on rows of threads, so it may not wait for another."""
         self.held: dict[str, ThreadRow] = {}
         """The rows of the locked threads, as this transaction sees them."""
+        self.after: list[Callable[[], None]] = []
+        """What is called when it is committed."""
         self.error: StorageError | None = None
         self.settled = False
         self._done: threading.Event | None = None
@@ -81,7 +87,7 @@ class Group:
 
     def settle(self, error: StorageError | None = None) -> None:
         """Tell all members how the commit went."""
-        self.taken, self.held = [], {}  # a thread's cache keeps the group, and these keep runs
+        self.taken, self.held, self.after = [], {}, []
         self.error = error
         self.settled = True
         if self._done is not None:
@@ -363,6 +369,7 @@ class Transactions(ABC):
         """The writers of a block are one member, which writes now."""
         self._lightly = False
         """What is written now needs no commit that outlives a loss of power."""
+        self._numbers = count(1)
         self._renew()
 
     def _renew(self) -> None:
@@ -567,7 +574,7 @@ class Transactions(ABC):
                 group = None
             if group is None:
                 self._begin(write=True, light=light)
-                group = self._group = Group(light=light)
+                group = self._group = Group(next(self._numbers), light=light)
             if waits:
                 self._write_deferred(group, first)
             if not group.settled:
@@ -655,6 +662,11 @@ class Transactions(ABC):
         group.locked = True  # never wait for the lock of a thread that is not the caller's
         return self._hold(group, thread_id)
 
+    def when_committed(self, call: Callable[[], None]) -> None:
+        """Call this when what the member has written that writes now is committed."""
+        if self._group is not None:
+            self._group.after.append(call)
+
     @contextlib.contextmanager
     def _member(self, group: Group, *, caller: bool = False) -> Iterator[Database]:
         """Write as a member of a group; an error rolls back this member's writes alone.
@@ -666,6 +678,7 @@ class Transactions(ABC):
         assert db is not None
         apart = group.callers > 0 if caller else group.members > 0
         counted = db.account.mark() if apart else None
+        called = len(group.after)
         self.member += 1
         try:
             if apart:
@@ -678,6 +691,7 @@ class Transactions(ABC):
         except BaseException as error:
             self._forget()  # the caches know rows that were not committed
             group.held.clear()
+            del group.after[called:]
             ours = isinstance(error, self._errors)
             fatal = ours and not self.dialect.is_final(error)
             cause = self._explained(error) if isinstance(error, self._errors) else None
@@ -709,6 +723,8 @@ class Transactions(ABC):
             self._fail(group, self._explained(error))
         else:
             self._group = None
+            for call in group.after:
+                call()
             group.settle()
 
     def _fail(self, group: Group, error: StorageError | None) -> None:

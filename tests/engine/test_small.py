@@ -1,0 +1,73 @@
+"""What a run may never use is small, and made when it is first used."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from wick_graph.engine import lean
+from wick_graph.engine.small import ExitStack, Few
+
+
+def test_a_queue_of_few_gives_the_first_one_first() -> None:
+    queue = Few([1, 2])
+    queue.append(3)
+    assert [queue.popleft() for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_stack_calls_the_last_one_first() -> None:
+    called: list[int] = []
+    with ExitStack() as stack:
+        stack.callback(called.append, 1)
+        stack.callback(called.append, 2)
+    assert called == [2, 1]
+
+
+async def test_a_waiter_is_woken_by_a_chunk_and_takes_none() -> None:
+    chunks = lean.Chunks()
+    with pytest.raises(asyncio.QueueEmpty):
+        chunks.get_nowait()
+    waiter = asyncio.ensure_future(chunks.wait())
+    await asyncio.sleep(0)
+    assert not waiter.done()
+    chunks.put_nowait("a")
+    await waiter
+    chunks.put_nowait("b")
+    assert [chunks.get_nowait(), chunks.get_nowait()] == ["a", "b"]
+
+
+class Runner:
+    """Commits tasks."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+    def commit(self, task: Any, error: BaseException | None) -> None:
+        """Note it."""
+        self.done.append((task, error))
+
+
+def test_futures_count_from_the_first_one_on() -> None:
+    runner = Runner()
+    futures = lean.Futures(
+        event=threading.Event(),
+        callback=weakref.WeakMethod(runner.commit),
+        should_stop=bool,
+        future_type=Future,
+    )
+    assert not futures
+    one: Future[None] = Future()
+    two: Future[None] = Future()
+    futures[one], futures[two] = "first", "second"
+    one.set_result(None)
+    assert futures.counter == 1
+    assert not futures.event.is_set()
+    two.set_result(None)
+    assert futures.event.is_set()
+    assert runner.done == [("first", None), ("second", None)]
+    assert futures.done == {one, two}
