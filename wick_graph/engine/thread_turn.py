@@ -256,9 +256,11 @@ async def _acquire(
             lease = run.writer.lease = leases.acquire(thread, asking, judged=True, ready=ready)
             then(lease)
 
-    # No caller learns of a run before its first step; that commit makes this one durable too.
+    # No caller learns of a run before its first step; that commit makes this one durable too. Only
+    # what may take the machine down is on its disk before it begins.
+    light = asking.place is None
     await bridge.uninterruptible(
-        lambda: leases.together(take, light=True), lambda: leases.atogether(take, light=True)
+        lambda: leases.together(take, light=light), lambda: leases.atogether(take, light=light)
     )
 
 
