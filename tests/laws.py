@@ -238,6 +238,7 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "client.wire",
         "debug.inspector",
         "engine.compaction",
+        "engine.lean_saves",
         "engine.lean_state",
         "engine.pinned",
         "gateway.conversations",

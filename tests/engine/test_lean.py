@@ -34,6 +34,7 @@ from wick_graph import Agent, BaseHook, SqlSaver, ToolContext, ToolResult, tool
 from wick_graph.core.state import AgentState
 from wick_graph.engine import pinned
 from wick_graph.engine.channels import FastReducerChannel
+from wick_graph.engine.lean_saves import IN_A_ROW, AsyncExecutor
 from wick_graph.hooks import Tripwire
 from wick_graph.store.saver import Direct
 from wick_graph.testing import ScriptedModel, call, calls
@@ -259,7 +260,7 @@ def test_a_reducer_gets_what_langgraph_gives_it(value: Any, held: Any) -> None:
 async def test_what_is_written_behind_a_checkpoint_is_saved_behind_it(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lean, saved = pinned._found["lean"], list[Any]()
+    saved: list[Any] = []
 
     class Loop:
         def __init__(self, saver: SqlSaver) -> None:
@@ -268,21 +269,23 @@ async def test_what_is_written_behind_a_checkpoint_is_saved_behind_it(
         def _checkpointer_put_after_previous(self) -> None:
             raise AssertionError("it is saved directly")
 
-    monkeypatch.setattr(Direct, "checkpoint", lambda *args: saved.append(args[2]))
+    monkeypatch.setattr(Direct, "checkpoint", lambda *args: saved.append(args[3]))
     monkeypatch.setattr(Direct, "writes", lambda *args: saved.append(args[1]))
     with SqlSaver.from_url("sqlite://") as saver:
-        executor = lean.AsyncExecutor({})
+        executor = AsyncExecutor({})
         executor.submit(saver.aput_writes, "before")
         assert saved == ["before"]
-        put, many = Loop(saver)._checkpointer_put_after_previous, lean._IN_A_ROW
+        put, many = Loop(saver)._checkpointer_put_after_previous, IN_A_ROW
         for number in range(many):
-            assert executor.submit(put, None, (), number).done()
-        executor.submit(put, None, (), "a checkpoint")  # others of the loop get a turn first
+            assert executor.submit(put, None, (), {}, number, {}).done()
+        executor.submit(
+            put, None, (), {}, "a checkpoint", {}
+        )  # others of the loop get a turn first
         last = executor.submit(saver.aput_writes, "behind")
         assert saved == ["before", *range(many)]
         await last
         executor.submit(saver.aput_writes, "after")
-        assert executor.submit(put, None, (), "the next").done()
+        assert executor.submit(put, None, (), {}, "the next", {}).done()
     assert saved == ["before", *range(many), "a checkpoint", "behind", "after", "the next"]
 
 

@@ -533,36 +533,29 @@ class Direct:
 
     def __init__(self, saver: SqlSaver) -> None:
         self._saving, self._core = saver._saving, saver._core
-        self._added: tuple[Any, Any, dict[str, Any]] | None = None
-        """The config's metadata and the names in a checkpoint's, and what the first adds to it."""
 
-    def _metadata(self, config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
-        """Return a checkpoint's metadata with what its run's config adds, which stays the same."""
-        given, known = config.get("metadata"), self._added
-        if known is None or known[0] is not given or known[1] != metadata.keys():
-            whole = metadata_of(config, metadata)
-            added = {name: value for name, value in whole.items() if name not in metadata}
-            self._added = given, {*metadata}, added
-            return whole
-        return {**metadata, **known[2]}
+    def added(self, config: RunnableConfig, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a run's config adds to the metadata of its checkpoints."""
+        whole = metadata_of(config, metadata)
+        return {name: value for name, value in whole.items() if name not in metadata}
 
     def checkpoint(
         self,
         behind: bool,
         config: RunnableConfig,
         checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
+        metadata: dict[str, Any],
         new_versions: ChannelVersions,
     ) -> Callable[[], None] | None:
         """Defer a checkpoint if it may wait; otherwise return what saves it.
 
-        With `behind`, it waits for its step's writes as `put` does: another thread may have them.
+        `metadata` has what the run's config adds. With `behind`, it waits for its step's writes as
+        `put` does: another thread may have them.
         """
         at = address_of(config)
         if behind and metadata.get("source") == "loop" and follows_its_writes(config):
             self._core.deferred.await_writes(at)
-        full = self._metadata(config, metadata)
-        given = (at, config, checkpoint, full, new_versions)
+        given = (at, config, checkpoint, metadata, new_versions)
         return self._saving.checkpoint(*given, is_last=not behind)
 
     def writes(self, *given: Any) -> Callable[[], None] | None:

@@ -1,0 +1,188 @@
+"""The executors of LangGraph's loop, which call our saver directly; `lean` tells when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from langgraph.pregel import _executor, _loop
+
+from wick_graph.store import SqlSaver
+from wick_graph.store.saver import Direct
+
+# --- The saver, called directly.
+#
+# A save that is deferred takes no time. LangGraph gives each to a task or a thread all the same.
+
+Now = Callable[[], None]
+
+Defer = Callable[[], Now | None]
+
+
+@dataclass(slots=True)
+class _Saves:
+    """What LangGraph submits of one kind in one run, if it is our saver's."""
+
+    saver: SqlSaver
+    direct: Direct
+    are_writes: bool
+    behind: bool = False
+    added: dict[str, Any] | None = None
+    """What the run's config adds to the metadata of its checkpoints, once that is known."""
+
+    @classmethod
+    def of(cls, fn: Any) -> _Saves | None:
+        """Return what a function saves; None if it is another's."""
+        owner = getattr(fn, "__self__", None)
+        if isinstance(owner, SqlSaver):
+            is_own = _is_own(fn, "put_writes") or _is_own(fn, "aput_writes")
+            return cls(owner, owner.direct, True) if is_own else None
+        if getattr(fn, "__name__", "") != "_checkpointer_put_after_previous":
+            return None
+        assert owner is not None
+        saver: Any = owner.checkpointer
+        if not isinstance(saver, SqlSaver):
+            return None
+        return cls(saver, saver.direct, False, isinstance(owner, _loop.SyncPregelLoop))
+
+    def defer(self, args: tuple[Any, ...]) -> Defer | None:
+        """Return what defers a save that LangGraph submits; None if it must be submitted."""
+        if self.are_writes:
+            return partial(self.direct.writes, *args)
+        saver, (before, others, config, checkpoint, metadata, *versions) = self.saver, args
+        if not (_is_own(saver.put, "put") and _is_own(saver.aput, "aput")):  # it may be patched
+            return None
+        if others or not (before is None or _has_worked(before)):
+            return None
+        if self.added is None:
+            self.added = self.direct.added(config, metadata)
+        whole = {**metadata, **self.added}
+        return partial(self.direct.checkpoint, self.behind, config, checkpoint, whole, *versions)
+
+
+class _Known(dict[Any, _Saves | None]):
+    """What each function saves that a run submits."""
+
+    def __missing__(self, fn: Any) -> _Saves | None:
+        self[fn] = made = _Saves.of(fn)
+        return made
+
+
+def _is_own(method: Any, name: str) -> bool:
+    """Return whether a saver's method is our store's, neither overridden nor replaced."""
+    code = getattr(method, "__code__", None)  # a bound method gives its function's
+    return code is not None and (code.co_filename, code.co_name) == (_SAVER, name)
+
+
+def _has_worked(future: Any) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+_SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
+
+IN_A_ROW: Final = 8
+"""The most checkpoints that are deferred without a turn of the loop: some 5 ms."""
+
+
+class AsyncExecutor(_executor.AsyncBackgroundExecutor):
+    """LangGraph's executor, which calls the saver in the loop, without a task."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self._known = _Known()
+        self._later = 0
+        """Saves that have not begun: of checkpoints, and of writes behind one."""
+        own = isinstance(self.loop, asyncio.BaseEventLoop)
+        self._ready: Any = vars(self.loop).get("_ready") if own else None
+        """What waits for its turn in asyncio's loop; another kind of loop does not tell."""
+        self._in_a_row = 0
+        """Checkpoints that were deferred since the loop had a turn."""
+
+    def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
+        """Submit a call.
+
+        A checkpoint, which the run awaits, begins when a task would if the run is cancelled or if
+        others wait for their turn, and now and then: so the loop looks who comes.
+        """
+        saves = self._known[fn]
+        defer = None if saves is None else saves.defer(args)
+        if saves is None or defer is None or asyncio._get_running_loop() is not self.loop:
+            return super().submit(fn, *args, **options)
+        future = self.loop.create_future()
+        at_once = not self._later and (saves.are_writes or self._goes_on())
+        if at_once and _save(future, saves.direct, defer):
+            self._in_a_row += not saves.are_writes
+            return future
+        self._in_a_row = 0
+        self.tasks[future] = (False, True)
+        future.add_done_callback(self.done)
+        if not at_once:
+            self._later += 1
+            self.loop.call_soon(self._begin, future, saves.direct, defer)
+        return future
+
+    def _goes_on(self) -> bool:
+        """Return whether the run may go on without a turn of the loop."""
+        if self._ready is None or self._ready or self._in_a_row >= IN_A_ROW:
+            return False
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
+
+    def _begin(self, future: asyncio.Future[None], direct: Direct, defer: Defer) -> None:
+        self._later -= 1
+        if not future.done():  # cancelled before it began, as LangGraph's task would be
+            _save(future, direct, defer)
+
+
+def _save(future: asyncio.Future[None], direct: Direct, defer: Defer) -> bool:
+    """Defer a save or begin it; return whether nothing more is to come of it."""
+    try:
+        now = defer()
+        if now is None:
+            future.set_result(None)
+            return True
+        direct.save(now, future)
+    except asyncio.CancelledError:
+        future.cancel()
+    except Exception as error:
+        future.set_exception(error)
+    except BaseException as error:
+        future.set_exception(error)
+        raise
+    return False
+
+
+class SyncExecutor(_executor.BackgroundExecutor):
+    """LangGraph's executor, which defers in the caller's thread what may be deferred."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self._known = _Known()
+
+    def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
+        """Submit a call; a save that is deferred is done at once."""
+        saves = self._known[fn]
+        defer = None if saves is None else saves.defer(args)
+        if defer is None:
+            return super().submit(fn, *args, **options)
+        future: Future[None] = Future()
+        try:
+            now = defer()
+        except Exception as error:
+            self.tasks[future] = (False, True)
+            future.set_exception(error)
+            return future
+        if now is not None:
+            return super().submit(now)
+        future.set_result(None)
+        return future
+
+
+def takes_path(save: Any) -> bool:
+    """Return whether a saver's method takes the path of a task; our own is not inspected."""
+    own = _is_own(save, "put_writes") or _is_own(save, "aput_writes")
+    return own or bool(vars(_loop)["put_writes_accepts_task_path"](save))
