@@ -314,6 +314,28 @@ async def test_a_run_that_is_cancelled_saves_its_next_checkpoint_in_its_turn(
     assert not later
 
 
+async def test_the_input_is_stored_with_the_ids_of_its_messages(tmp_path: Path) -> None:
+    """A stream tells of each step, so the input is saved at once: by then its messages have ids."""
+    at: Any = {"configurable": {"thread_id": "t"}}
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/ids.db") as saver:
+        agent, _ = agent_of(*["Done."] * 10, store=saver)
+        for number in range(10):
+            said = {"messages": [HumanMessage(f"{number}")]}
+            async for _ in agent.graph.astream(said, at, stream_mode="updates"):
+                pass
+        state = await agent.graph.aget_state(at)
+        ids = {message.content: message.id for message in state.values["messages"]}
+        stored = [
+            message
+            async for saved in saver.alist(at)
+            for message in saved.checkpoint["channel_values"].get("__start__", {"messages": ()})[
+                "messages"
+            ]
+        ]
+    assert len(stored) == 10
+    assert [message.id for message in stored] == [ids[message.content] for message in stored]
+
+
 # --- What is served, and what is not.
 
 

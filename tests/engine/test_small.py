@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from wick_graph.engine import lean
-from wick_graph.engine.small import ExitStack, Few
+from wick_graph.engine.small import MANY, ExitStack, Few
 
 
 def test_a_queue_of_few_gives_the_first_one_first() -> None:
@@ -39,6 +39,14 @@ async def test_a_waiter_is_woken_by_a_chunk_and_takes_none() -> None:
     await waiter
     chunks.put_nowait("b")
     assert [chunks.get_nowait(), chunks.get_nowait()] == ["a", "b"]
+
+
+async def test_many_chunks_keep_their_order() -> None:
+    chunks = lean.Chunks()
+    for number in range(3 * MANY):
+        chunks.put_nowait(number)
+    assert type(chunks._queue) is not Few
+    assert [chunks.get_nowait() for _ in range(3 * MANY)] == [*range(3 * MANY)]
 
 
 class Runner:

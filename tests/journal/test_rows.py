@@ -18,6 +18,8 @@ from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
 from wick_graph.store.checkpoint_write import StepTransaction
+from wick_graph.store.digests import PLACES
+from wick_graph.store.journal_rows import Batch
 from wick_graph.testing import ScriptedModel
 
 TABLES = ("runs", "moments", "blobs")
@@ -231,3 +233,25 @@ def test_other_savers_and_no_saver_are_left_alone(door: Door) -> None:
     for store in (InMemorySaver(), False):
         agent, _ = agent_of(store)
         assert door(agent, "add", thread_id="t").text == "Done."
+
+
+def test_what_one_writer_of_a_commit_adds_is_kept_when_another_one_fails(tmp_path: Path) -> None:
+    """Its pages are added again by the next write: no moment is lost."""
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/rows.db") as saver:
+        core, rows = saver._core, saver.journal_rows("t")
+
+        def add(number: int, fail: bool = False) -> None:
+            with core.writing("t") as db:
+                thread = core.thread_for_writing(db, "t").id
+                rows.write(db, thread, Batch(page=(number, b"page")))
+                if fail:
+                    raise ValueError("it fails")
+
+        with core.batch():
+            add(1)
+            with pytest.raises(ValueError, match="it fails"):
+                add(2, fail=True)
+        add(3)
+        with core.reading("t") as db:
+            found = [row[0] & PLACES for row in db.execute("SELECT rid FROM moments").fetchall()]
+    assert found == [1, 2, 3]

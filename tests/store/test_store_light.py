@@ -15,6 +15,7 @@ from wick_graph import Agent, tool
 from wick_graph.engine.channels import STEP_NAMES
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
+from wick_graph.store.sqlite import Connection
 from wick_graph.store.threads import Threads
 from wick_graph.store.verify import verify
 from wick_graph.testing import ScriptedModel, call
@@ -136,6 +137,51 @@ def test_the_writers_of_an_opening_fail_together_and_no_other(saver: SqlSaver) -
             core.together(half)
         core.together(lambda: saver.leases.acquire("c"))
     assert [threads.get(name) is not None for name in "abc"] == [True, False, True]
+
+
+def test_an_interrupt_leaves_no_level_behind(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, left = Connection.execute, ["PRAGMA synchronous=NORMAL"]
+
+    def interrupted(db: Connection, text: Any, values: Any = (), /) -> Any:
+        made = execute(db, text, values)
+        if text in left:
+            left.remove(text)
+            raise KeyboardInterrupt
+        return made
+
+    monkeypatch.setattr(Connection, "execute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        agent_on(saver, "Never said.").invoke("?", thread_id="t")
+    with saver._core.writing("t") as db:
+        assert db.execute("PRAGMA synchronous").fetchone()[0] == 2
+
+
+def put(saver: SqlSaver, ns: str = "") -> None:
+    at: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ns}}
+    made = empty_checkpoint()
+    made["channel_values"], made["channel_versions"] = {"a": 1}, {"a": 1}
+    saver.put(at, made, {"source": "loop", "step": 1}, {"a": 1})
+
+
+def test_what_another_writer_of_the_commit_stored_is_seen_by_an_opening(saver: SqlSaver) -> None:
+    with saver._core.batch():
+        put(saver)
+        saver.threads.rename("t", "a title")
+        found = saver.threads.open("t", agent="a", ttl=60.0, run_id="r")
+    assert found is not None
+    assert (found.steps, found.title) == (1, "a title")
+
+
+def test_names_are_known_in_a_thread_that_was_read_before(saver: SqlSaver) -> None:
+    put(saver, "sub")
+    at: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": "sub"}}
+    assert saver.get_tuple(at) is not None
+    agent = agent_on(saver, "Done.")
+    assert agent.invoke("?", thread_id="t").text == "Done."
+    held = agent.graph.get_state({"configurable": {"thread_id": "t"}}).values["messages"]
+    assert [message.content for message in held] == ["?", "Done."]
 
 
 def test_a_new_thread_has_the_names_of_a_turn_and_no_more(saver: SqlSaver) -> None:

@@ -26,6 +26,7 @@ import binascii
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
@@ -46,7 +47,7 @@ from wick_graph.engine import lean_state
 from wick_graph.engine.channels import values_of
 from wick_graph.engine.lean_saves import AsyncExecutor, SyncExecutor, takes_path
 from wick_graph.engine.node_runner import UntracedNode
-from wick_graph.engine.small import AsyncExitStack, ExitStack, Few
+from wick_graph.engine.small import MANY, AsyncExitStack, ExitStack, Few
 from wick_graph.langgraph_config import CHECKPOINT_ID, CHECKPOINT_NS, CONFIGURABLE
 
 # --- LangGraph's functions, bound to other names.
@@ -76,11 +77,14 @@ class Chunks(_Queue):  # type: ignore[misc]  # LangGraph's module has no types
     """LangGraph's queue of chunks: without a limit, and without tasks to wait for."""
 
     def __init__(self) -> None:
-        self._queue, self._getters = Few(), Few()
+        self._queue: Any = Few()
+        self._getters = Few()
 
     def put_nowait(self, item: Any) -> None:
         """Add a chunk, and wake who waits for one."""
         self._queue.append(item)
+        if len(self._queue) == MANY and type(self._queue) is Few:
+            self._queue = deque(self._queue)
         if self._getters:
             self._wakeup_next(self._getters)
 

@@ -113,10 +113,16 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
         if saves is None or defer is None or asyncio._get_running_loop() is not self.loop:
             return super().submit(fn, *args, **options)
         future = self.loop.create_future()
-        at_once = not self._later and (saves.are_writes or self._goes_on())
+        at_once = saves.are_writes and not self._later
         if at_once and _save(future, saves.direct, defer):
-            self._in_a_row += not saves.are_writes
             return future
+        if not at_once and not self._later and self._goes_on():
+            again = _deferred(defer)
+            if again is None:
+                self._in_a_row += 1
+                future.set_result(None)
+                return future
+            defer = again
         self._in_a_row = 0
         self.tasks[future] = (False, True)
         future.add_done_callback(self.done)
@@ -136,6 +142,22 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
         self._later -= 1
         if not future.done():  # cancelled before it began, as LangGraph's task would be
             _save(future, direct, defer)
+
+
+def _deferred(defer: Defer) -> Defer | None:
+    """Defer a save; return how to go on if that is not all of it.
+
+    What is saved at once begins in its turn: LangGraph gives the input's messages their ids before.
+    """
+    try:
+        now = defer()
+    except Exception as error:
+        return partial(_raise, error)
+    return None if now is None else lambda: now
+
+
+def _raise(error: Exception) -> Now:
+    raise error
 
 
 def _save(future: asyncio.Future[None], direct: Direct, defer: Defer) -> bool:

@@ -283,6 +283,8 @@ _SHORT_TEXT: Final = 0xD9
 _EXT_8: Final = 0xC7
 
 _EXT_16: Final = 0xC8
+
+_EXTS: Final = frozenset({_EXT_8, _EXT_16})
 """How msgpack marks a text, and an extension, with its length in one byte or in two."""
 
 _OPTIONS: Final = (
@@ -453,7 +455,7 @@ class Codec:
         add, unpackb, tag = made.append, ormsgpack.unpackb, int(Tag.COMPACT)
         for item in items:
             head, core = item[0], item[1]
-            if head and head[0] == _SHORT_TEXT and head[1] == len(head) - 2:
+            if head and head[0] == _SHORT_TEXT and head[1] == len(head) - 2 and core[0] in _EXTS:
                 long = core[0] == _EXT_16
                 start, size = (4, core[1] << 8 | core[2]) if long else (3, core[1])
                 if core[start - 1] == tag and start + size == len(core):

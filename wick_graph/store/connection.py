@@ -288,7 +288,7 @@ class StoreConnection(Transactions):
         self.step: tuple[Any, Any] | None = None
         """The member of a transaction that wrote last, and its `StepTransaction`."""
         self._born: tuple[bytes, int, float, float | None] = (b"", 0, 0.0, None)
-        """The thread that was made last, by which transaction, when, and until when it is kept."""
+        """The thread that was made last, by which member, when, and until when it is kept."""
         self._noted = -math.inf, -math.inf
         """When this store noted its use last, by both clocks."""
         self._plain_at = -1
@@ -398,14 +398,16 @@ class StoreConnection(Transactions):
         cache = self._cache(key, number, generation, self._others_seen, self._others_seen)
         if made:
             cache.begin_empty()
-            self._born = key, cache.within, row[2], None if ttl is None else row[2] + ttl
+            self._born = key, self.member, row[2], None if ttl is None else row[2] + ttl
         return cache
 
     def born_now(self, key: bytes) -> tuple[float, float | None] | None:
-        """Return when a thread was made and until when it is kept, if the open transaction did."""
-        name, within, made, until = self._born
-        is_open = self._group is not None and within == self._group.number
-        return (made, until) if is_open and name == key else None
+        """Return when a thread was made and until when it is kept, if who writes now has made it.
+
+        Other members of the transaction may have written to it.
+        """
+        name, member, made, until = self._born
+        return (made, until) if (name, member) == (key, self.member) else None
 
     def knows_now(self, cache: ThreadCache) -> bool:
         """Return whether a cache is up to date in the open transaction."""

@@ -101,7 +101,7 @@ class Dialect(ABC):
     def begin(self, db: Database, now: Now, *, write: bool, light: bool = False) -> int:
         """Begin a transaction; return a number that changes whenever others have written.
 
-        The commit of a `light` one does not wait for the disk.
+        The commit of a `light` one need not wait for the disk.
         """
 
     @abstractmethod

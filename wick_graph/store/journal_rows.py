@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory
@@ -95,14 +96,18 @@ class JournalRows:
         are kept until a commit, and added again if the transaction was rolled back.
         """
         cache = self._core.caches.get(self._name)
+        batches = [batch]
         if cache is not self._cache:
-            for kept in self._kept if self._is_missing(db, thread) else ():
-                _add(db, self._seals(thread), thread, kept)
+            if self._is_missing(db, thread):
+                batches = [*self._kept, batch]
             self._cache = cache
-        _add(db, self._seals(thread), thread, batch)
-        self._kept.append(batch)
-        del self._kept[:-_PAGES]
-        self._core.when_committed(self._kept.clear)
+        self._kept = [*self._kept[1 - _PAGES :], batch]
+        for one in batches:
+            _add(db, self._seals(thread), thread, one)
+            self._core.when_committed(partial(self._forget, one))
+
+    def _forget(self, batch: Batch) -> None:
+        self._kept = [one for one in self._kept if one is not batch]
 
     def recorder(self) -> Recorder | None:
         """Return what adds moments to each transaction that writes to the thread, or None."""

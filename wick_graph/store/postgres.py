@@ -465,7 +465,6 @@ class PostgresDialect(Dialect):
         self.errors = (self._driver.Error,)
         self._target = target
         self._local = local_settings(target.schema, target.timeout, synchronous)
-        self._lightly = local_settings(target.schema, target.timeout, "NORMAL")
         self._pool_size = pool_size
         self._ahead = time.time() - time.monotonic()
         self._reads_only = self.reads_only = reads_only
@@ -494,12 +493,14 @@ class PostgresDialect(Dialect):
         return db
 
     def begin(self, db: Database, now: Now, *, write: bool, light: bool = False) -> int:
-        """Begin a transaction and read the time; each thread's version shows other writers."""
+        """Begin a transaction and read the time; each thread's version shows other writers.
+
+        None is light: a server may restart while the run goes on.
+        """
         assert isinstance(db, Postgres)
         own = now == self.now
         clock = POSTGRES_NOW if own else f"set_config('wick.now', '{now()!r}', true)"
-        local = self._lightly if light else self._local
-        *_, moment = db.script(f"{_BEGIN[write]}; SELECT {local}, {clock}")[0]
+        *_, moment = db.script(f"{_BEGIN[write]}; SELECT {self._local}, {clock}")[0]
         if own:
             self._ahead = moment - time.monotonic()
         return 0

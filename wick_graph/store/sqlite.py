@@ -75,7 +75,7 @@ class Connection(sqlite3.Connection):
     """A connection that marks its file as open in this process."""
 
     place: Place | None = None
-    level: Synchronous | None = None
+    level: str = ""
     """How durable its next commit is, as far as it was set by `Sqlite.begin`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -516,6 +516,7 @@ class Sqlite(Dialect):
         assert isinstance(db, Connection)
         level: Synchronous = "NORMAL" if light else self._synchronous
         if write and level != (db.level or self._synchronous):
+            db.level = "unknown"  # an interrupt may come between
             db.execute(f"PRAGMA synchronous={level}")
             db.level = level
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")

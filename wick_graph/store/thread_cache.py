@@ -334,7 +334,7 @@ class ThreadCache:
     def name_all(self, db: Database, scope: int, texts: Iterable[str]) -> None:
         """Make the names of a scope that has none yet."""
         db.executemany(statements.ADD_NAME, [(self.id, scope, text_bytes(text)) for text in texts])
-        self.names = None
+        self.names = self.texts = None
         for text, number in self.scope(db, scope).items():
             hashed = row_hash((number, self.id, scope, text_bytes(text)), None)
             db.account.add(NAMES, self.id, hashed)
