@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from wick_graph.engine import lean
-from wick_graph.engine.small import MANY, ExitStack, Few
+from wick_graph.engine import lean_state
+from wick_graph.engine.small import MANY, ExitStack, Few, WeakMethod, own_names
 
 
 def test_a_queue_of_few_gives_the_first_one_first() -> None:
@@ -29,7 +29,7 @@ def test_a_stack_calls_the_last_one_first() -> None:
 
 
 async def test_a_waiter_is_woken_by_a_chunk_and_takes_none() -> None:
-    chunks = lean.Chunks()
+    chunks = lean_state.Chunks()
     with pytest.raises(asyncio.QueueEmpty):
         chunks.get_nowait()
     waiter = asyncio.ensure_future(chunks.wait())
@@ -42,7 +42,7 @@ async def test_a_waiter_is_woken_by_a_chunk_and_takes_none() -> None:
 
 
 async def test_many_chunks_keep_their_order() -> None:
-    chunks = lean.Chunks()
+    chunks = lean_state.Chunks()
     for number in range(3 * MANY):
         chunks.put_nowait(number)
     assert type(chunks._queue) is not Few
@@ -62,7 +62,7 @@ class Runner:
 
 def test_futures_count_from_the_first_one_on() -> None:
     runner = Runner()
-    futures = lean.Futures(
+    futures = lean_state.Futures(
         event=threading.Event(),
         callback=weakref.WeakMethod(runner.commit),
         should_stop=bool,
@@ -79,3 +79,33 @@ def test_futures_count_from_the_first_one_on() -> None:
     assert futures.event.is_set()
     assert runner.done == [("first", None), ("second", None)]
     assert futures.done == {one, two}
+
+
+def test_a_weak_method_keeps_no_object() -> None:
+    runner = Runner()
+    method = WeakMethod(runner.commit)
+    found = method()
+    assert found is not None
+    found("task", None)
+    assert runner.done == [("task", None)]
+    del found, runner
+    assert method() is None
+
+
+def test_the_names_of_a_class_are_those_without_a_default() -> None:
+    class Base:
+        one: int
+        two: int = 2
+
+    class Above(Base):
+        three: str
+        one: int
+
+    class Own(Above):
+        __slots__ = own_names(Above)
+
+    assert own_names(Above) == ("three", "one")
+    made = Own()
+    made.one = 1
+    assert "one" not in vars(made)
+    assert not hasattr(made, "three")

@@ -23,13 +23,10 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from operator import itemgetter
 from types import FunctionType
 from typing import Any, Final
@@ -46,8 +43,9 @@ from langgraph.types import PregelExecutableTask, Send
 from wick_graph.engine import lean_state
 from wick_graph.engine.channels import values_of
 from wick_graph.engine.lean_saves import AsyncExecutor, SyncExecutor, takes_path
+from wick_graph.engine.lean_state import WEAK, Chunks, Futures
 from wick_graph.engine.node_runner import UntracedNode
-from wick_graph.engine.small import MANY, AsyncExitStack, ExitStack, Few
+from wick_graph.engine.small import AsyncExitStack, ExitStack, Few, own_names
 from wick_graph.langgraph_config import CHECKPOINT_ID, CHECKPOINT_NS, CONFIGURABLE
 
 # --- LangGraph's functions, bound to other names.
@@ -65,58 +63,6 @@ def bound(function: Any, **names: Any) -> Any:
     made.__kwdefaults__ = function.__kwdefaults__
     made.__qualname__ = function.__qualname__
     return made
-
-
-# --- What a run may never use is small, or made when it is first used.
-
-
-_Queue: Final[Any] = vars(main)["AsyncQueue"]
-
-
-class Chunks(_Queue):  # type: ignore[misc]  # LangGraph's module has no types
-    """LangGraph's queue of chunks: without a limit, and without tasks to wait for."""
-
-    def __init__(self) -> None:
-        self._queue: Any = Few()
-        self._getters = Few()
-
-    def put_nowait(self, item: Any) -> None:
-        """Add a chunk, and wake who waits for one."""
-        self._queue.append(item)
-        if len(self._queue) == MANY and type(self._queue) is Few:
-            self._queue = deque(self._queue)
-        if self._getters:
-            self._wakeup_next(self._getters)
-
-    def get_nowait(self) -> Any:
-        """Remove and return the first chunk."""
-        if not self._queue:
-            raise asyncio.QueueEmpty
-        return self._queue.popleft()
-
-
-_MAKES: Final = threading.Lock()
-
-
-class Futures(_runner.FuturesDict[Any, Any]):
-    """The tasks that a step waits for; a step of one task that starts no other has none."""
-
-    event: Any
-    runner: Any
-
-    def __init__(self, event: Any, callback: Any, should_stop: Any, future_type: Any) -> None:
-        dict.__init__(self)
-        self.runner, self.should_stop = weakref.ref(callback().__self__), should_stop
-        self.makes: Callable[[], Any] | None = type(event)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if self.makes is not None:
-            with _MAKES:
-                if (make := self.makes) is not None:
-                    callback = weakref.WeakMethod(self.runner().commit)
-                    super().__init__(make(), callback, self.should_stop, type(key))
-                    self.makes = None
-        super().__setitem__(key, value)
 
 
 # --- A stream that carries the last state and interrupts alone.
@@ -195,6 +141,8 @@ class LeanLoop:
     _output_writes = bound(
         _loop.PregelLoop.output_writes, map_output_updates=lean_state.output_updates
     )
+    _lasts: bool | None = None
+    """Whether the state at the end is that of the last step which changed it; None until asked."""
     _owed: Callable[[], Iterable[Any]] | None = None
     """Makes the last state that a `LastStream` gets at the end."""
 
@@ -238,15 +186,16 @@ class LeanLoop:
             super()._emit(mode, values, *args, **kwargs)  # type: ignore[misc]  # LangGraph's loop
         elif mode == "values":
             keys, writes, *rest = args or ((), True)
+            if self._lasts is None:
+                self._lasts = self._does_last()
             if not (args and self._lasts):
                 if made := list(values(*args)):
                     self._owed = made.copy
             elif writes is True or not {*map(_NAME, writes)}.isdisjoint(keys):
                 self._owed = partial(values, keys, True, *rest)
 
-    @cached_property
-    def _lasts(self: Any) -> bool:
-        """Whether the state that is read at the end is that of the last step which changed it."""
+    def _does_last(self: Any) -> bool:
+        """Return whether the state that is read at the end is that of the last changed step."""
         active, keys = lean_state.active(self.channels)[0], self.output_keys
         return not isinstance(keys, str) and not any(name in keys for name in active)
 
@@ -527,6 +476,9 @@ async def arun_with_retry(
 
 _NO_NODES: Final = frozenset[str]()
 
+_NO_IDS: Final = frozenset[int]()
+"""Of the errors that the graph's own handlers treat, if it has none."""
+
 
 class LeanRunner(_runner.PregelRunner):
     """LangGraph's runner, with the two functions above."""
@@ -535,9 +487,22 @@ class LeanRunner(_runner.PregelRunner):
         super().__init__(**given)
         nodes: Any = self.error_handler_nodes or _NO_NODES
         self.error_handler_nodes = nodes
+        if not self.node_error_handler_map:
+            ids: Any = _NO_IDS
+            self._handled_exception_ids = ids
 
-    tick = bound(_runner.PregelRunner.tick, run_with_retry=run_with_retry, FuturesDict=Futures)
-    atick = bound(_runner.PregelRunner.atick, arun_with_retry=arun_with_retry, FuturesDict=Futures)
+    tick = bound(
+        _runner.PregelRunner.tick,
+        run_with_retry=run_with_retry,
+        FuturesDict=Futures,
+        weakref=WEAK,
+    )
+    atick = bound(
+        _runner.PregelRunner.atick,
+        arun_with_retry=arun_with_retry,
+        FuturesDict=Futures,
+        weakref=WEAK,
+    )
 
 
 # --- LangGraph's loops with these parts.
@@ -551,6 +516,8 @@ class PlainLoop(_loop.PregelLoop):
 
 class SyncLoop(LeanLoop, _loop.SyncPregelLoop, PlainLoop):
     """LangGraph's loop for `stream`."""
+
+    __slots__ = own_names(_loop.SyncPregelLoop)
 
     __init__ = bound(
         _loop.SyncPregelLoop.__init__,
@@ -567,6 +534,8 @@ class SyncLoop(LeanLoop, _loop.SyncPregelLoop, PlainLoop):
 
 class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop, PlainLoop):
     """LangGraph's loop for `astream`."""
+
+    __slots__ = own_names(_loop.AsyncPregelLoop)
 
     __init__ = bound(
         _loop.AsyncPregelLoop.__init__,
@@ -599,6 +568,7 @@ _PARTS: Final[dict[str, Any]] = {
     "PregelRunner": LeanRunner,
     "_output": _output,
     "AsyncQueue": Chunks,
+    "weakref": WEAK,
 }
 
 

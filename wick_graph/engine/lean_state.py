@@ -1,10 +1,15 @@
-"""The state of LangGraph's loop and its managers, made shorter; `lean` tells when."""
+"""The state of LangGraph's loop, its managers and queues, made shorter; `lean` tells when."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any, Final
 
 from langgraph._internal import _constants as key
@@ -17,7 +22,7 @@ from langgraph.channels import (
     Topic,
 )
 from langgraph.checkpoint.base import writes_sort_key
-from langgraph.pregel import _algo, _loop
+from langgraph.pregel import _algo, _loop, _runner, main
 
 from wick_graph.engine.channels import (
     MISSING,
@@ -25,6 +30,7 @@ from wick_graph.engine.channels import (
     FastReducerChannel,
     values_of,
 )
+from wick_graph.engine.small import MANY, Few, WeakMethod, own_names
 
 # --- A step's writes, and the state that the route reads.
 #
@@ -284,13 +290,62 @@ def child_of(manager: Any, tag: str) -> Any:
         return manager.get_child(tag)
     tags, metadata = manager.inheritable_tags, manager.inheritable_metadata
     made: Any = object.__new__(kind)
-    made.__dict__ = {
-        "handlers": [],
-        "inheritable_handlers": [],
-        "parent_run_id": manager.run_id,
-        "tags": [*tags, tag],
-        "inheritable_tags": [*tags],
-        "metadata": {**metadata},
-        "inheritable_metadata": {**metadata},
-    }
+    made.handlers, made.inheritable_handlers, made.parent_run_id = [], [], manager.run_id
+    made.tags, made.inheritable_tags = [*tags, tag], [*tags]
+    made.metadata, made.inheritable_metadata = {**metadata}, {**metadata}
     return made
+
+
+# --- What a run may never use is small, or made when it is first used.
+
+
+_Queue: Final[Any] = vars(main)["AsyncQueue"]
+
+
+class Chunks(_Queue):  # type: ignore[misc]  # LangGraph's module has no types
+    """LangGraph's queue of chunks: without a limit, and without tasks to wait for."""
+
+    def __init__(self) -> None:
+        self._queue: Any = Few()
+        self._getters = Few()
+
+    def put_nowait(self, item: Any) -> None:
+        """Add a chunk, and wake who waits for one."""
+        self._queue.append(item)
+        if len(self._queue) == MANY and type(self._queue) is Few:
+            self._queue = deque(self._queue)
+        if self._getters:
+            self._wakeup_next(self._getters)
+
+    def get_nowait(self) -> Any:
+        """Remove and return the first chunk."""
+        if not self._queue:
+            raise asyncio.QueueEmpty
+        return self._queue.popleft()
+
+
+WEAK: Final = SimpleNamespace(ref=weakref.ref, WeakMethod=WeakMethod)
+"""What LangGraph asks of `weakref`."""
+
+_MAKES: Final = threading.Lock()
+
+
+class Futures(_runner.FuturesDict[Any, Any]):
+    """The tasks that a step waits for; a step of one task that starts no other has none."""
+
+    __slots__ = (*own_names(_runner.FuturesDict), "makes", "runner")
+
+    def __init__(self, event: Any, callback: Any, should_stop: Any, future_type: Any) -> None:
+        dict.__init__(self)
+        self.runner: Any = weakref.ref(callback().__self__)
+        self.should_stop = should_stop
+        self.makes: Callable[[], Any] | None = type(event)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self.makes is not None:
+            with _MAKES:
+                if (make := self.makes) is not None:
+                    callback: Any = WeakMethod(self.runner().commit)
+                    super().__init__(make(), callback, self.should_stop, type(key))
+                    self.makes = None
+        super().__setitem__(key, value)

@@ -79,7 +79,13 @@ def known_secrets(model: Any = None, env: Mapping[str, str] | None = None) -> fr
     found = set(_own_secrets() if env is None else _secrets_among(env))
     found.update(_secrets_of(model))
     found.update(REDACTOR.known)  # fallback models, for example
-    return frozenset(value for value in found if len(value) >= SHORTEST)
+    return _shared(frozenset(value for value in found if len(value) >= SHORTEST))
+
+
+@lru_cache(maxsize=64)
+def _shared(secrets: frozenset[str]) -> frozenset[str]:
+    """Return one object for equal secrets: the mask of each run holds them."""
+    return secrets
 
 
 def _secrets_among(env: Mapping[str, str]) -> frozenset[str]:

@@ -140,7 +140,7 @@ class Portable:
         """Calls without an answer: the new ids and names, by the ids in the thread."""
         self._uses: dict[str, int] = {}
         """How often each id was used before."""
-        self._usual_names: set[str] = set()
+        self._usual_names: frozenset[str] = frozenset()
         """Names of called tools that every provider takes."""
 
     def _continues(self, body: list[BaseMessage]) -> bool:
@@ -282,7 +282,7 @@ class Portable:
             if name not in self._usual_names:
                 if portable_tool_name(name) != name:
                     return False
-                self._usual_names.add(name)
+                self._usual_names |= {name}
             if not _CALL_ID.fullmatch(call_id):
                 return False
             names[call_id] = call_id, name
@@ -541,7 +541,8 @@ class Lowering:
         self._plain = True
         self._asked: dict[str, str] = {}
         """Ids of calls, with the tool's name."""
-        self._answered: set[str] = set()
+        self._answered: dict[str, None] = {}
+        """Ids of calls with an answer; an empty dict is a third of an empty set."""
         self._stand_ins: dict[str, ToolMessage] = {}
         """Answers made from records, until the tool's own message comes."""
 
@@ -605,11 +606,11 @@ class Lowering:
         for call in (*message.tool_calls, *message.invalid_tool_calls):
             if call["id"]:  # some models count their ids from 0 in every reply
                 self._asked[call["id"]] = call["name"] or ""
-                self._answered.discard(call["id"])
+                self._answered.pop(call["id"], None)
                 self._stand_ins.pop(call["id"], None)
 
     def _note_answer(self, message: ToolMessage) -> None:
-        self._answered.add(message.tool_call_id)
+        self._answered[message.tool_call_id] = None
         stand_in = self._stand_ins.pop(message.tool_call_id, None)
         if stand_in is not None:
             self._out = [kept for kept in self._out if kept is not stand_in]

@@ -678,8 +678,11 @@ class _Call:
         way = shorter_way(bound, messages, ctx.config, ctx.caches.texts)
         messages = ctx.caches.lent(messages)
         if way is not None:
-            both = partial(generate, way, messages), partial(agenerate, way, messages)
-            return ensure_whole(await ctx.bridge.long(*both))
+            return ensure_whole(
+                await ctx.bridge.long(
+                    partial(generate, way, messages), partial(agenerate, way, messages)
+                )
+            )
         config = self._config()
         if hidden:
             config = langgraph_config.with_tag(config, langgraph_config.NOSTREAM)

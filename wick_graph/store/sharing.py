@@ -313,7 +313,7 @@ class ItemWriter:
         place = self._next(lane)
         rid = lane.id << LANE_BITS | place
         is_long = len(core) >= POINTER
-        base = cache.bases.get(key) if is_long else None
+        base = cache.exact.get(key) if is_long else None
         payload = bytes((len(head),)) + head if len(head) < 255 else b"\xff" + _long(head)
         body = cache.seals.seal(payload if base is not None else payload + core, rid, base)
         self._rows.append((rid, base, body))

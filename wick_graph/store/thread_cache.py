@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
+from sys import intern
 from typing import Any, Final, TypeVar
 
 from wick_graph.errors import StorageError, ThreadBusyError
@@ -211,10 +212,9 @@ class ThreadCache:
     flats: dict[int, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
     """By a node's number: the versions it has seen, and the same as a row holds them."""
     lanes: dict[int, ChannelItems] = field(default_factory=dict)
-    exact: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict)
-    """By lane, head and digest, the place of an item."""
-    bases: dict[bytes, int] = field(default_factory=dict)
-    """By digest, the key of a full item to which others may point."""
+    exact: dict[tuple[int, bytes, bytes] | bytes, int] = field(default_factory=dict)
+    """By lane, head and digest, the place of an item; by digest alone, the key of a full item to
+    which others may point."""
     unlearned: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys of lists that were read, with items that are not in `exact` yet."""
     has_kept: bool = False
@@ -294,11 +294,10 @@ class ThreadCache:
         """Remember the place of content by its digest; `full` if others may point to its row."""
         if len(self.exact) > _DIGESTS:
             self.exact.clear()
-            self.bases.clear()
             self.texts_apart.clear()
         self.exact[lane, head, key] = place
         if full:
-            self.bases[key] = lane << LANE_BITS | place
+            self.exact[key] = lane << LANE_BITS | place
 
     def keep_text(self, text: str, hashed: bytes) -> None:
         """Remember a text that is stored apart."""
@@ -311,7 +310,7 @@ class ThreadCache:
         if self.names is None:
             self.names = {}
             for number, within, data in db.execute(statements.NAMES, (self.id,)).fetchall():
-                self.names.setdefault(within, {})[bytes_text(data)] = number
+                self.names.setdefault(within, {})[intern(bytes_text(data))] = number
         return self.names.setdefault(scope, {})
 
     def find_name(self, db: Database, scope: int, text: str) -> int | None:
