@@ -135,10 +135,10 @@ def test_how_a_run_ended_is_written_when_that_is_possible(
     agent = Agent("A", ScriptedModel(["one", "two"]), store=store)
     real = store.leases.together
 
-    def closing(work: Callable[[], Any]) -> Any:
+    def closing(work: Callable[[], Any], **how: Any) -> Any:
         if agent.graph.get_state({"configurable": {"thread_id": "t"}}).values.get("messages"):
             refuse(1)
-        return real(work)
+        return real(work, **how)
 
     monkeypatch.setattr(store.leases, "together", closing)  # it only tells when the run is closed
     with pytest.raises(StorageError):

@@ -513,12 +513,11 @@ class Sqlite(Dialect):
 
         The log is not flushed at the end of a light one. The next flush takes all of the log.
         """
-        assert isinstance(db, Connection)
-        level: Synchronous = "NORMAL" if light else self._synchronous
-        if write and level != (db.level or self._synchronous):
-            db.level = "unknown"  # an interrupt may come between
-            db.execute(f"PRAGMA synchronous={level}")
-            db.level = level
+        own, level = cast("Connection", db), "NORMAL" if light else self._synchronous
+        if write and level != (own.level or self._synchronous):
+            own.level = "unknown"  # an interrupt may come between
+            own.execute(f"PRAGMA synchronous={level}")
+            own.level = level
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         version: int = db.execute("PRAGMA data_version").fetchone()[0]
         return version
