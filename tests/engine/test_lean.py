@@ -68,10 +68,10 @@ def assert_both_do_the_same(case: Any, seed: int | None = None) -> None:
     is like another one takes no blob; each loop's tracebacks name its own functions.
     """
     ours, theirs = seen(case, lean=True), seen(case, lean=False)
-    assert without_items(ours) == without_items(theirs), (seed, case)
+    assert without_counts(ours) == without_counts(theirs), (seed, case)
 
 
-def without_items(found: list[str]) -> list[str]:
+def without_counts(found: list[str]) -> list[str]:
     """Leave the numbers of items and blobs out of what was seen."""
     varies = r"'(items|blobs)': \d+"
     return [re.sub(varies, "", one) if "'rows'" in one[:10] else one for one in found]

@@ -7,8 +7,11 @@ import threading
 import weakref
 from concurrent.futures import Future
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from langchain_core.callbacks import AsyncCallbackManagerForChainRun, CallbackManagerForChainRun
+from langgraph.pregel._utils import get_new_channel_versions
 
 from wick_graph.engine import lean_state
 from wick_graph.engine.small import MANY, ExitStack, Few, WeakMethod, own_names
@@ -109,3 +112,27 @@ def test_the_names_of_a_class_are_those_without_a_default() -> None:
     made.one = 1
     assert "one" not in vars(made)
     assert not hasattr(made, "three")
+
+
+def test_a_task_gets_the_child_that_langchain_makes() -> None:
+    for kind in (CallbackManagerForChainRun, AsyncCallbackManagerForChainRun):
+        manager = kind(
+            run_id=uuid4(),
+            handlers=[],
+            inheritable_handlers=[],
+            tags=["own"],
+            inheritable_tags=["a"],
+            metadata={"own": 1},
+            inheritable_metadata={"b": 2},
+        )
+        ours, theirs = lean_state.child_of(manager, "step"), manager.get_child("step")
+        assert type(ours) is type(theirs)
+        assert vars(ours) == vars(theirs)
+        ours.add_tags(["more"])
+        assert manager.get_child("step").tags == theirs.tags
+
+
+@pytest.mark.parametrize("before", [{}, {"a": 1}, {"a": 1, "b": 2}])
+def test_the_new_versions_are_those_that_langgraph_finds(before: Any) -> None:
+    now: Any = {"a": 1, "b": 3, "c": 3}
+    assert lean_state.new_versions(before, now) == get_new_channel_versions(before, now)
