@@ -265,7 +265,8 @@ async def test_runs_that_open_slowly_hold_another_for_a_moment_only(
     names = [f"held{number}" for number in range(100)]
     held.threads = tuple(names)
     async with asking(service) as http:
-        asked = asyncio.create_task(ask(http, "quick", ["a", *names]))
+        # The agent has no deadline: a hundred runs at once take a slow processor seconds.
+        asked = asyncio.create_task(ask(http, "default", ["a", *names]))
         await live(service, 101)
         while "a" in service.local.runs.live:
             await asyncio.sleep(0.01)
