@@ -1,12 +1,13 @@
-"""Types of ids, closed sets of words and lists of messages; imports nothing of wick_graph."""
+"""Ids, closed sets of words, lists of messages, a future; imports nothing of wick_graph."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Sequence
 from itertools import count
 from operator import attrgetter
-from typing import Any, Final, Literal, NewType
+from typing import Any, Final, Literal, NewType, TypeVar
 
 ThreadId = NewType("ThreadId", str)
 """A conversation: `th_` and 16 hex digits if the engine makes the id, else the caller's own."""
@@ -95,3 +96,17 @@ class MessageList(list[Any]):
 
     def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
         return list, (list(self),)
+
+
+T = TypeVar("T")
+
+
+class Firm(asyncio.Future[T]):
+    """A future that cannot be cancelled: a task that awaits it is cancelled when it is done.
+
+    A task and a shield around the work do the same, with three more turns of the event loop.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Refuse."""
+        return False

@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 
 from wick_graph.core.stopping import CURRENT, Stop, pausable, within
 from wick_graph.errors import RunCancelled, WickError
+from wick_graph.types import Firm
 
 T = TypeVar("T")
 
@@ -295,7 +296,10 @@ class AsyncBridge:
 
     async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
         """Await the async form to its end, then raise a cancellation that came meanwhile."""
-        task = asyncio.ensure_future(async_())
+        made = async_()
+        if isinstance(made, Firm):
+            return await _to_its_end(made)
+        task = asyncio.ensure_future(made)
         cancelled: asyncio.CancelledError | None = None
         while not task.done():
             try:
@@ -308,6 +312,16 @@ class AsyncBridge:
             task.exception()  # mark it as retrieved: the cancellation comes first
             raise cancelled
         return task.result()
+
+
+async def _to_its_end(future: Firm[T]) -> T:
+    """Await what cannot be cancelled; the waiter's task raises its own cancellation after it."""
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if future.done() and not future.cancelled():
+            future.exception()  # mark it as retrieved: the cancellation comes first
+        raise
 
 
 class SyncBridge:

@@ -147,6 +147,7 @@ class LeanLoop:
     """Makes the last state that a `LastStream` gets at the end."""
 
     def _first(self: Any, **given: Any) -> Any:
+        lean_state.hush(self.manager)
         updated = super()._first(**given)  # type: ignore[misc]  # LangGraph's loop
         self._stored_delta_writes = self._delta_channels_forced_snapshot = _NO_DELTAS
         return updated
@@ -548,6 +549,12 @@ class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop, PlainLoop):
         AsyncBackgroundExecutor=AsyncExecutor,
         achannels_from_checkpoint=lean_state.achannels_from_checkpoint,
     )
+
+    async def __aexit__(self: Any, *error: Any) -> bool | None:
+        """Leave the loop, without a task if nothing is left to wait for."""
+        if self.submit.__self__.tasks:
+            return await super().__aexit__(*error)  # LangGraph has no types
+        return await self.stack.__aexit__(*error)  # type: ignore[no-any-return]  # as above
 
 
 # --- LangGraph's `stream` and `astream` with these parts.

@@ -12,6 +12,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, Final
 
+from langchain_core.callbacks import AsyncCallbackManagerForChainRun
 from langgraph._internal import _constants as key
 from langgraph._internal._typing import EMPTY_SEQ
 from langgraph.channels import (
@@ -294,6 +295,21 @@ def child_of(manager: Any, tag: str) -> Any:
     made.tags, made.inheritable_tags = [*tags, tag], [*tags]
     made.metadata, made.inheritable_metadata = {**metadata}, {**metadata}
     return made
+
+
+class QuietManager(AsyncCallbackManagerForChainRun):
+    """The callback manager of a run; it makes a task only for a handler."""
+
+    async def on_chain_end(self, outputs: Any, **kwargs: Any) -> None:
+        """Tell the handlers that the run has ended."""
+        if self.handlers:
+            await super().on_chain_end(outputs, **kwargs)
+
+
+def hush(manager: Any) -> None:
+    """Let a run's manager make no task if it has no handler."""
+    if type(manager) is AsyncCallbackManagerForChainRun:
+        manager.__class__ = QuietManager
 
 
 # --- What a run may never use is small, or made when it is first used.

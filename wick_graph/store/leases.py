@@ -37,6 +37,7 @@ from wick_graph.store.later import schema, sql, statements
 from wick_graph.store.row_format import pack_id, text_bytes
 from wick_graph.store.texts import compiled
 from wick_graph.store.warm import Kept
+from wick_graph.types import Firm
 
 T = TypeVar("T")
 
@@ -530,9 +531,9 @@ class Leases:
         """
         return self._core.together(work, light=light)
 
-    async def atogether(self, work: Callable[[], T], *, light: bool = False) -> T:
+    def atogether(self, work: Callable[[], T], *, light: bool = False) -> Firm[T]:
         """Do `together` in the store's thread, in one hop."""
-        return await self._core.worker.run(self._core.together, work, light=light)
+        return self._core.worker.firmly(self._core.together, work, light=light)
 
     def epoch(self, thread_id: str) -> int | None:
         """Return the epoch of a thread's live owner; None if the thread is free."""
@@ -549,11 +550,8 @@ class Leases:
         With an epoch, ask only the run that took the thread under it.
         """
         with self._lock:
-            held = [
-                lease
-                for lease in self._held
-                if lease.thread_id == thread_id and epoch in (None, lease.epoch)
-            ]
+            held = [lease for lease in self._held if lease.thread_id == thread_id]
+        held = [lease for lease in held if epoch in (None, lease.epoch)]
         asked = [lease.on_stop for lease in held if not lease.lost and lease.on_stop is not None]
         for stop in asked:
             stop(why)

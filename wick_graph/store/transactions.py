@@ -25,6 +25,7 @@ from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
 from wick_graph.store.commit_policy import DeferredWrites, Entry, Flusher
 from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
+from wick_graph.types import Firm
 
 # --- Writers that share one commit, and its error.
 
@@ -215,6 +216,16 @@ class Worker:
     async def run_long(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do as `run` for work of many transactions, which share no commit with other jobs."""
         return await self._hand_in(lambda: work(*args, **kwargs), long=True)
+
+    def firmly(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Firm[T]:
+        """Hand in work that a cancelled waiter waits for too, without a task in between.
+
+        Raises:
+            StorageError: The worker was closed.
+        """
+        future: Firm[T] = Firm()
+        self.give(lambda: work(*args, **kwargs), future)
+        return future
 
     async def _hand_in(self, work: Callable[[], T], *, long: bool) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
