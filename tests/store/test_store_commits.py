@@ -28,8 +28,8 @@ from tests.support.waiting import until
 from wick_graph import Agent, langgraph_config, tool
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.hooks import BaseHook
-from wick_graph.store import SqlSaver
-from wick_graph.store.commit_policy import CommitPolicy
+from wick_graph.store import SqlSaver, commit_policy
+from wick_graph.store.commit_policy import CommitPolicy, Flusher
 from wick_graph.store.leases import Writer
 from wick_graph.testing import ScriptedModel, call, text
 
@@ -619,3 +619,51 @@ def test_an_error_between_two_writes_keeps_the_first(saver: SqlSaver, url: str) 
     saver.leases.release(taken[0])
     with SqlSaver.from_url(url) as other:
         other.leases.release(other.leases.acquire("t"))
+
+
+# --- The flusher's thread leaves when nothing has waited for a while.
+
+
+class Idle:
+    """A store in which nothing waits, until `comes` is called while the flusher's thread leaves."""
+
+    def __init__(self, flusher: Flusher, comes: Callable[[Idle], float | None]) -> None:
+        self.flusher, self.comes, self.deferred = flusher, comes, self
+        self.came: float | None = None
+        self.flushed = threading.Event()
+
+    @property
+    def since(self) -> float | None:
+        comes = self.comes if self.flusher._thread is None else None
+        if comes is not None and self.came is None:
+            return comes(self)
+        return self.came
+
+    def flush(self) -> None:
+        self.came, self.comes = None, lambda _: None
+        self.flushed.set()
+
+
+def before_it_looks(store: Idle) -> float | None:
+    store.came = 0.0
+    return store.came
+
+
+def after_it_looks(store: Idle) -> float | None:
+    store.came = 0.0
+    threading.Thread(target=store.flusher.wake, args=(store,)).start()
+    return None
+
+
+@pytest.mark.parametrize("comes", [before_it_looks, after_it_looks])
+def test_what_comes_while_the_flusher_leaves_is_flushed(
+    comes: Callable[[Idle], float | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_policy, "_IDLE_SECONDS", 0.0)
+    flusher = Flusher()
+    store: Any = Idle(flusher, comes)
+    flusher.wake(store)
+    flusher.wake(store)
+    assert store.flushed.wait(10)
+    until(lambda: flusher._thread is None, "the thread leaves later all the same")
+    flusher.close()

@@ -249,6 +249,8 @@ class Flusher:
 
     def wake(self, store: Flushable) -> None:
         """Make sure that the thread of its store runs; cheap if it does already."""
+        if self._thread is not None:  # a thread that leaves looks again at what waits
+            return
         with self._lock:
             if self._thread is None and not self._is_closed:
                 thread = threading.Thread(
@@ -294,7 +296,8 @@ class Flusher:
 
     def _leave(self, store: Flushable) -> bool:
         with self._lock:
-            if store.deferred.since is not None:
+            thread, self._thread = self._thread, None
+            if store.deferred.since is not None:  # it came before the thread had left
+                self._thread = thread
                 return False
-            self._thread = None
             return True

@@ -342,6 +342,8 @@ class DatabaseLock:
 
     def acquire(self) -> None:
         """Wait for the database; the holder may acquire it again."""
+        if self._lock.acquire(blocking=False):
+            return
         with self._gate:
             self.waiting += 1
         try:
