@@ -41,7 +41,6 @@ from langgraph.runtime import ExecutionInfo, Runtime
 from langgraph.types import PregelExecutableTask, Send
 
 from wick_graph.engine import lean_state
-from wick_graph.engine.channels import values_of
 from wick_graph.engine.lean_saves import AsyncExecutor, SyncExecutor, takes_path
 from wick_graph.engine.lean_state import WEAK, Chunks, Futures
 from wick_graph.engine.node_runner import UntracedNode
@@ -123,6 +122,8 @@ _NO_DELTAS: Final = set[Any]()
 class LeanLoop:
     """The parts of LangGraph's loop that are served here; mixed into its two loops."""
 
+    checkpoint: Any
+    checkpoint_config: Any
     prev_checkpoint_config: Any
     _merged: tuple[Any, Any] | None = None
 
@@ -132,11 +133,13 @@ class LeanLoop:
         map_output_values=lean_state.output_values,
         **_ABSENT,
     )
-    _save_checkpoint = bound(
-        _loop.PregelLoop._put_checkpoint,
-        create_checkpoint=lean_state.create_checkpoint,
-        get_new_channel_versions=lean_state.new_versions,
+    _first_of = bound(
+        _loop.PregelLoop._first,
+        apply_writes=lean_state.apply_writes,
+        map_output_values=lean_state.output_values,
+        **_ABSENT,
     )
+    _save_checkpoint = _loop.PregelLoop._put_checkpoint
     _put_writes = bound(_loop.PregelLoop.put_writes, task_path_str=_path_of, **_ABSENT)
     _output_writes = bound(
         _loop.PregelLoop.output_writes, map_output_updates=lean_state.output_updates
@@ -147,16 +150,44 @@ class LeanLoop:
     """Makes the last state that a `LastStream` gets at the end."""
 
     def _first(self: Any, **given: Any) -> Any:
-        updated = super()._first(**given)  # type: ignore[misc]  # LangGraph's loop
+        updated = self._first_of(**given)
         self._stored_delta_writes = self._delta_channels_forced_snapshot = _NO_DELTAS
         return updated
 
     def _put_checkpoint(self: Any, metadata: Any) -> None:
         """Save a checkpoint; the configs of those before it are for streams and `exit` alone."""
-        self._save_checkpoint(metadata)
+        save = self._checkpointer_put_after_previous
+        if save is None or metadata is self.checkpoint_metadata:  # as when a run ends
+            self._save_checkpoint(metadata)
+        else:
+            self._save(save, metadata)
         self._initial_checkpoint_config = self.checkpoint_config
         if type(self.stream) is LastStream and metadata.get("source") == "loop":
             self.prev_checkpoint_config = None
+
+    def _save(self: Any, save: Any, metadata: Any) -> None:
+        """Make a checkpoint and submit it, as LangGraph does if there is no `DeltaChannel`."""
+        conf, at, step = self.config[CONFIGURABLE], self.checkpoint_config, self.step
+        metadata["step"], metadata["parents"] = step, conf.get(key.CONFIG_KEY_CHECKPOINT_MAP, {})
+        self.checkpoint_metadata = metadata
+        given = self.checkpoint, self.channels, step, self.updated_channels
+        self.checkpoint = made = lean_state.checkpoint_of(*given)
+        known = {**at[CONFIGURABLE], CHECKPOINT_NS: conf.get(CHECKPOINT_NS, "")}
+        self.prev_checkpoint_config = at if known.get(CHECKPOINT_ID) else None
+        versions = {**made["channel_versions"]}
+        new = lean_state.new_versions(self.checkpoint_previous_versions, versions)
+        self.checkpoint_previous_versions = versions
+        self._put_checkpoint_fut = self.submit(
+            save,
+            getattr(self, "_put_checkpoint_fut", None),  # the first one sets it
+            [],
+            {**at, CONFIGURABLE: known},
+            lean_state.copy_of(made),
+            metadata,
+            new,
+        )
+        self.checkpoint_config = {**at, CONFIGURABLE: {**known, CHECKPOINT_ID: made["id"]}}
+        self.step = step + 1
 
     def put_writes(self: Any, task_id: str, writes: Any, *, cached: bool = False) -> None:
         """Keep and save what a task has written; what is not usual is LangGraph's to do."""
@@ -196,8 +227,9 @@ class LeanLoop:
 
     def _does_last(self: Any) -> bool:
         """Return whether the state that is read at the end is that of the last changed step."""
-        active, keys = lean_state.active(self.channels)[0], self.output_keys
-        return not isinstance(keys, str) and not any(name in keys for name in active)
+        channels, keys = self.channels, self.output_keys
+        changing = (*channels.fleeting, *channels.asked)
+        return not isinstance(keys, str) and not any(name in keys for name in changing)
 
     def _suppress_interrupt(self: Any, *error: Any) -> Any:
         suppressed = super()._suppress_interrupt(*error)  # type: ignore[misc]  # as above
@@ -320,7 +352,7 @@ class LeanLoop:
         """Return the state, which is the input of a node that an edge triggers."""
         names = node.channels
         if isinstance(names, list) and self.channels.keys() >= set(names):
-            state = values_of(self.channels, names)
+            state = self.channels.read(names)
             return state if node.mapper is None else node.mapper(state)
         return _algo._proc_input(
             node, self.managed, self.channels, for_execution=True, scratchpad=pad, input_cache=None

@@ -36,6 +36,7 @@ SOURCES: Final = {
     "langgraph._internal._config": "d5e211ccdf2da684",
     "langgraph._internal._queue": "c58b9bb17e208e26",
     "langgraph.channels.binop": "4eb8cdffdcacdf08",
+    "langgraph.checkpoint.base.id": "61756ece23ec2798",
     "langgraph.graph._branch": "fd6a7d2a1d5fed26",
     "langgraph.graph.state": "ccfff0c247570005",
     "langgraph.pregel._algo": "240ffc72f9d1300c 34ec2b51fce24577",
@@ -62,6 +63,7 @@ _USED: Final = {
         *("PregelLoop.tick", "PregelLoop.after_tick", "PregelLoop.put_writes"),
         *("PregelLoop.output_writes", "map_output_values", "map_output_updates"),
         *("PregelLoop._put_checkpoint", "PregelLoop._prepare_tasks_and_emit_checkpoint"),
+        "PregelLoop._first",
         *("SyncPregelLoop.__enter__", "AsyncPregelLoop.__aenter__"),
         *("SyncPregelLoop.__init__", "AsyncPregelLoop.__init__", "put_writes_accepts_task_path"),
         "SyncPregelLoop._checkpointer_put_after_previous",
@@ -75,6 +77,7 @@ _USED: Final = {
         *("prepare_single_task", "prepare_push_task_send", "local_read", "apply_writes"),
         *("_proc_input", "task_path_str"),
     ),
+    "_checkpoint": ("copy_checkpoint", "uuid6"),
     "_runner": (
         *("PregelRunner.tick", "PregelRunner.atick", "PregelRunner.commit"),
         *("run_with_retry", "arun_with_retry", "FuturesDict"),
