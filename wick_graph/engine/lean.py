@@ -125,9 +125,12 @@ class LeanLoop:
     checkpoint: Any
     checkpoint_config: Any
     prev_checkpoint_config: Any
+    updated_channels: Any
+    _resume_loaded_writes: Any
     _merged: tuple[Any, Any] | None = None
+    _alone: tuple[Any, bool] | None = None
 
-    after_tick = bound(
+    _end_step = bound(
         _loop.PregelLoop.after_tick,
         apply_writes=lean_state.apply_writes,
         map_output_values=lean_state.output_values,
@@ -152,6 +155,7 @@ class LeanLoop:
     def _first(self: Any, **given: Any) -> Any:
         updated = self._first_of(**given)
         self._stored_delta_writes = self._delta_channels_forced_snapshot = _NO_DELTAS
+        self._resume_loaded_writes = ()
         return updated
 
     def _put_checkpoint(self: Any, metadata: Any) -> None:
@@ -188,6 +192,27 @@ class LeanLoop:
         )
         self.checkpoint_config = {**at, CONFIGURABLE: {**known, CHECKPOINT_ID: made["id"]}}
         self.step = step + 1
+
+    def after_tick(self: Any) -> None:
+        """Apply what a step's tasks have written, and save the checkpoint after it."""
+        if self.interrupt_after or self._exit_delta_writes is not None:
+            self._end_step()
+            return
+        writes = [write for task in self.tasks.values() for write in task.writes]
+        channels, keys = self.channels, self.output_keys
+        self.updated_channels = updated = lean_state.apply_writes(
+            self.checkpoint,
+            channels,
+            self.tasks.values(),
+            self.checkpointer_get_next_version,
+            self.trigger_to_nodes,
+        )
+        if not updated.isdisjoint((keys,) if isinstance(keys, str) else keys):
+            self._emit("values", lean_state.output_values, keys, writes, channels)
+        self.checkpoint_pending_writes.clear()
+        self.is_replaying = False
+        self._put_checkpoint({"source": "loop"})
+        self.config[CONFIGURABLE].pop(key.CONFIG_KEY_RESUMING, None)
 
     def put_writes(self: Any, task_id: str, writes: Any, *, cached: bool = False) -> None:
         """Keep and save what a task has written; what is not usual is LangGraph's to do."""
@@ -247,13 +272,13 @@ class LeanLoop:
 
     def _next_tasks(self: Any) -> list[PregelExecutableTask] | None:
         """Make the tasks that are sent and the one that an edge triggers; None if unsure."""
-        updated, sends, step = self.updated_channels or (), self.channels[key.TASKS], str(self.step)
-        names = {name for channel in updated for name in self.trigger_to_nodes.get(channel, ())}
+        updated, edges, step = self.updated_channels or (), self.trigger_to_nodes, str(self.step)
+        names = {name for channel in edges.keys() & updated for name in edges[channel]}
         if not updated or len(names) > 1 or not self._is_clear():
             return None
         begun = binascii.unhexlify(self.checkpoint["id"].replace("-", ""))
         made: list[PregelExecutableTask] = []
-        for at, sent in enumerate(sends.get() if sends.is_available() else ()):
+        for at, sent in enumerate(self.channels[key.TASKS].values):
             if not isinstance(sent, Send) or sent.node not in self.nodes or sent.timeout:
                 return None
             task_id = _id_of(begun, sent.node, step, sent.node, key.PUSH, str(at))
@@ -273,18 +298,24 @@ class LeanLoop:
         return _algo._triggers(self.channels, versions, seen, null, self.nodes[name])
 
     def _is_clear(self: Any) -> bool:
-        """Return whether it has no callbacks, no writes left over, and no graph around it."""
-        manager, checkpoint = self.manager, self.checkpoint
-        if self.checkpoint_pending_writes or manager is None or checkpoint["v"] <= 1:
-            return False
-        if manager.handlers or manager.inheritable_handlers or self.config.get("run_id"):
-            return False
-        conf = self.config[CONFIGURABLE]
-        runtime = conf.get(key.CONFIG_KEY_RUNTIME)
-        if not conf.keys().isdisjoint(_AROUND) and any(conf.get(name) for name in _AROUND):
+        """Return whether no writes are left over, and nothing is around its steps."""
+        checkpoint = self.checkpoint
+        if self.checkpoint_pending_writes or checkpoint["v"] <= 1:
             return False
         if checkpoint["channel_values"].get(key.PREVIOUS):
             return False
+        if self._alone is None or self._alone[0] is not self.config:
+            self._alone = self.config, self._is_alone()
+        return self._alone[1]  # type: ignore[no-any-return]  # made above
+
+    def _is_alone(self: Any) -> bool:
+        """Return whether it has no callbacks, and no graph around it, when a run begins."""
+        manager, conf = self.manager, self.config[CONFIGURABLE]
+        if manager is None or manager.handlers or manager.inheritable_handlers:
+            return False
+        if self.config.get("run_id") or any(conf.get(name) for name in _AROUND):
+            return False
+        runtime = conf.get(key.CONFIG_KEY_RUNTIME)
         return type(runtime) is Runtime and runtime.store is self.store and runtime.previous is None
 
     def _task(

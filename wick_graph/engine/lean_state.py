@@ -61,11 +61,12 @@ class Channels(dict[str, Any]):
 
     def look(self) -> None:
         """Note what each channel holds; one that must be asked is there itself."""
-        self.held: dict[str, Any] = {}
-        for name, channel in self.items():
-            value = channel if name in self.asked else channel.value
-            if value is not MISSING:
-                self.held[name] = value
+        asked = self.asked
+        self.held = {
+            name: channel if name in asked else channel.value
+            for name, channel in self.items()
+            if name in asked or channel.value is not MISSING
+        }
 
     def read(self, names: Iterable[str], changed: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
         """Return the values of the channels that have one; some may be read in another form."""
@@ -239,16 +240,12 @@ _KNOWN: Final = _VALUED - {BinaryOperatorAggregate} | {Topic}
 def channels_of(specs: Mapping[str, Any], checkpoint: Any) -> dict[str, Any] | None:
     """Return a checkpoint's channels, as LangGraph does; None if it must look closer at one."""
     values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
-    made = {}
-    for name, spec in specs.items():
-        stored = values.get(name, MISSING)
-        kind = type(spec)
-        if kind not in _KNOWN or (
-            kind is FastReducerChannel and stored is MISSING and name in versions
-        ):
+    if not _KNOWN.issuperset(map(type, specs.values())):
+        return None
+    for name in versions.keys() - values.keys():
+        if type(specs.get(name)) is FastReducerChannel:
             return None
-        made[name] = spec.from_checkpoint(stored)
-    return made
+    return {name: spec.from_checkpoint(values.get(name, MISSING)) for name, spec in specs.items()}
 
 
 _VERSION: Final[int] = vars(_loop)["empty_checkpoint"]()["v"]
