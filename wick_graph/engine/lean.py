@@ -4,12 +4,13 @@ The loop stays LangGraph's: `stream`, `astream`, `tick`, `after_tick`, the runne
 each step are its own functions, bound here to other names for a few that they call. What is other:
 
 - the tasks of a step are made without merging configs, and with one child callback manager;
-- a step's writes are applied, and the state is read for the route, without asking each channel;
+- a step's writes are applied, the state is read, and a checkpoint is made, without asking each
+  channel;
 - a task is run without three copies of its config and of its runtime;
 - what a node returns is written without asking each of its writers what it writes;
 - for `invoke`, which returns the last state, a state is made for no other step if that is the same;
 - the saver is called directly, without a task or a thread for what it defers;
-- an empty queue of chunks is not asked;
+- an empty queue of chunks is not asked, and a run that has nothing to wait for ends without tasks;
 - a piece of a reply is put into that queue without a wake-up of the loop that it is put in;
 - what a run may never use is small, or made when it is first used.
 
@@ -129,6 +130,8 @@ class LeanLoop:
     _resume_loaded_writes: Any
     _merged: tuple[Any, Any] | None = None
     _alone: tuple[Any, bool] | None = None
+    _fresh: set[str] | None = None
+    """The channels that the step before has updated: no node has seen them yet."""
 
     _end_step = bound(
         _loop.PregelLoop.after_tick,
@@ -200,7 +203,7 @@ class LeanLoop:
             return
         writes = [write for task in self.tasks.values() for write in task.writes]
         channels, keys = self.channels, self.output_keys
-        self.updated_channels = updated = lean_state.apply_writes(
+        self.updated_channels = self._fresh = updated = lean_state.apply_writes(
             self.checkpoint,
             channels,
             self.tasks.values(),
@@ -223,8 +226,9 @@ class LeanLoop:
             self._put_writes(task_id, writes, cached=cached)
             return
         self._written_task_ids.add(task_id)
-        kept = [one for one in self.checkpoint_pending_writes if one[0] != task_id]
-        self.checkpoint_pending_writes = [*kept, *[(task_id, *write) for write in writes]]
+        others, new = self.checkpoint_pending_writes, [(task_id, *write) for write in writes]
+        kept = [one for one in others if one[0] != task_id] if others else others
+        self.checkpoint_pending_writes = [*kept, *new]
         if save is not None:
             at, ns = self.checkpoint_config, self.config[CONFIGURABLE].get(CHECKPOINT_NS, "")
             place = {CHECKPOINT_NS: ns, CHECKPOINT_ID: self.checkpoint["id"]}
@@ -286,7 +290,7 @@ class LeanLoop:
             made.append(self._task(sent.node, task_id, path, _algo.PUSH_TRIGGER, sent.arg))
         for name in names:
             triggers = tuple(sorted(self.nodes[name].triggers))
-            if self._is_due(name):
+            if updated is self._fresh or self._is_due(name):
                 task_id = _id_of(begun, name, step, name, key.PULL, *triggers)
                 made.append(self._task(name, task_id, (key.PULL, name), triggers))
         return made
@@ -611,6 +615,21 @@ class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop, PlainLoop):
         AsyncBackgroundExecutor=AsyncExecutor,
         achannels_from_checkpoint=lean_state.achannels_from_checkpoint,
     )
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        """Leave: without a task to wait if no save goes on, nor one to tell handlers if none is."""
+        task = asyncio.current_task()
+        saves: Any = self.submit
+        if error[0] or saves.__self__.tasks or task is None or task.cancelling():
+            return await super().__aexit__(*error)
+        manager: Any = self.manager
+        if not manager.handlers:
+            manager.on_chain_end = _ended
+        return await self.stack.__aexit__(*error)
+
+
+async def _ended(outputs: Any) -> None:
+    """End a run as LangChain's manager does without handlers."""
 
 
 # --- LangGraph's `stream` and `astream` with these parts.

@@ -50,12 +50,12 @@ class Channels(dict[str, Any]):
     Only `apply_writes` changes them, so it alone notes what they hold.
     """
 
-    __slots__ = ("_stored", "acting", "asked", "fleeting", "held")
+    __slots__ = ("_ranks", "_stored", "acting", "asked", "fleeting", "held")
 
     def __init__(self, channels: Mapping[str, Any]) -> None:
         super().__init__(channels)
         kinds = _kinds_of(tuple(channels), tuple(map(type, channels.values())))
-        self.fleeting, self.asked, self.acting = kinds
+        self.fleeting, self.asked, self.acting, self._ranks = kinds
         self._stored: list[str] = []
         self.look()
 
@@ -70,7 +70,7 @@ class Channels(dict[str, Any]):
 
     def read(self, names: Iterable[str], changed: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
         """Return the values of the channels that have one; some may be read in another form."""
-        held = {**self.held, **changed}
+        held = {**self.held, **changed} if changed else self.held
         found = {name: held[name] for name in names if name in held}
         for name in {*self.asked, *changed}:
             if name in found:
@@ -84,7 +84,7 @@ class Channels(dict[str, Any]):
     def stored(self, versions: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a checkpoint keeps of the channels that were ever written."""
         if len(self._stored) != len(versions):  # none is ever taken out
-            self._stored = [name for name in self if name in versions]
+            self._stored = sorted(self.keys() & versions.keys(), key=self._ranks.__getitem__)
         held = self.held
         found = {name: held[name] for name in self._stored if name in held}
         for name in self.asked:
@@ -98,13 +98,14 @@ class Channels(dict[str, Any]):
 @lru_cache(maxsize=64)
 def _kinds_of(
     names: tuple[str, ...], types: tuple[type[Any], ...]
-) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """Return the fleeting channels, those to be asked, and those that act when a step ends."""
+) -> tuple[Sequence[str], Sequence[str], Sequence[str], Mapping[str, int]]:
+    """Return the fleeting channels, those to be asked, those that act, and the place of each."""
     kinds = dict(zip(names, types, strict=True))
     asked = [name for name, kind in kinds.items() if kind not in _VALUED]
     own = BaseChannel.consume, BaseChannel.finish
     acting = [name for name in asked if (kinds[name].consume, kinds[name].finish) != own]
-    return [name for name, kind in kinds.items() if kind in _FLEETING], asked, acting
+    fleeting = [name for name, kind in kinds.items() if kind in _FLEETING]
+    return fleeting, asked, acting, {name: place for place, name in enumerate(names)}
 
 
 # --- A step's writes, and the state that the route reads.
@@ -226,7 +227,8 @@ def local_read(
         if name in select:
             written.setdefault(name, []).append(value)
     changed: dict[str, Any] = {}
-    for name in (*written, *channels.fleeting, *channels.asked):
+    passing = channels.held.keys() & channels.fleeting
+    for name in (*written, *passing, *channels.asked):
         if name in select and name not in changed:
             changed[name] = channels[name].copy()
             changed[name].update(written.get(name, EMPTY_SEQ))

@@ -64,7 +64,7 @@ _USED: Final = {
         *("PregelLoop.output_writes", "map_output_values", "map_output_updates"),
         *("PregelLoop._put_checkpoint", "PregelLoop._prepare_tasks_and_emit_checkpoint"),
         "PregelLoop._first",
-        *("SyncPregelLoop.__enter__", "AsyncPregelLoop.__aenter__"),
+        *("SyncPregelLoop.__enter__", "AsyncPregelLoop.__aenter__", "AsyncPregelLoop.__aexit__"),
         *("SyncPregelLoop.__init__", "AsyncPregelLoop.__init__", "put_writes_accepts_task_path"),
         "SyncPregelLoop._checkpointer_put_after_previous",
         "AsyncPregelLoop._checkpointer_put_after_previous",
