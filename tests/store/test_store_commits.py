@@ -99,13 +99,13 @@ async def test_a_step_of_one_node_is_one_hop(
     saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hops: list[object] = []
-    hand_in = saver._core.worker._hand_in
+    hand_in = saver._core.worker.hand_in
 
-    def counted(work: Any, *, long: bool) -> Any:
+    def counted(work: Any, *, long: bool = False) -> Any:
         hops.append(work)
         return hand_in(work, long=long)
 
-    monkeypatch.setattr(saver._core.worker, "_hand_in", counted)
+    monkeypatch.setattr(saver._core.worker, "hand_in", counted)
     await looping_graph(saver, 20).ainvoke(given(), config(), durability="sync")
     assert len(hops) <= 43
 

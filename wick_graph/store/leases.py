@@ -6,7 +6,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -530,9 +530,9 @@ class Leases:
         """
         return self._core.together(work, light=light)
 
-    async def atogether(self, work: Callable[[], T], *, light: bool = False) -> T:
-        """Do `together` in the store's thread, in one hop."""
-        return await self._core.worker.run(self._core.together, work, light=light)
+    def atogether(self, work: Callable[[], T], *, light: bool = False) -> Awaitable[T]:
+        """Do `together` in the store's thread, in one hop; it is awaited without a task."""
+        return self._core.worker.hand_in(lambda: self._core.together(work, light=light))
 
     def epoch(self, thread_id: str) -> int | None:
         """Return the epoch of a thread's live owner; None if the thread is free."""

@@ -210,16 +210,21 @@ class Worker:
         Raises:
             StorageError: The worker was closed.
         """
-        return await self._hand_in(lambda: work(*args, **kwargs), long=False)
+        return await self.hand_in(lambda: work(*args, **kwargs))
 
     async def run_long(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do as `run` for work of many transactions, which share no commit with other jobs."""
-        return await self._hand_in(lambda: work(*args, **kwargs), long=True)
+        return await self.hand_in(lambda: work(*args, **kwargs), long=True)
 
-    async def _hand_in(self, work: Callable[[], T], *, long: bool) -> T:
+    def hand_in(self, work: Callable[[], T], *, long: bool = False) -> asyncio.Future[T]:
+        """Hand in work; return a future of the running loop, which needs no task to be awaited.
+
+        Raises:
+            StorageError: The worker was closed.
+        """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.give(work, future, long=long)
-        return await future
+        return future
 
     def give(self, work: Callable[[], T], future: asyncio.Future[T], *, long: bool = False) -> None:
         """Hand in work; its result settles a future of the running loop.
