@@ -48,7 +48,8 @@ class Both:
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
-        made = {f"c{at}": chance.randrange(len(MAKES)) for at in range(chance.randint(1, 8))}
+        names = chance.sample("abcdefgh", chance.randint(1, 8))
+        made = {name: chance.randrange(len(MAKES)) for name in names}
         self.kinds = {name: MAKES[kind]() for name, kind in made.items()}
         self.ours = lean_state.Channels(self._channels())
         self.theirs: Mapping[str, Any] = self._channels()
