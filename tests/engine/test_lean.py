@@ -347,6 +347,28 @@ def test_a_turn_is_served(door: Door, served: Served) -> None:
     assert served() == 8  # the input, six steps, and the end
 
 
+@pytest.mark.parametrize("heard", [False, True])
+async def test_a_run_without_handlers_ends_without_tasks(heard: bool) -> None:
+    loop, made = asyncio.get_running_loop(), list[str]()
+
+    def noting(loop: Any, coro: Any, **given: Any) -> Any:
+        made.append(coro.__qualname__)
+        return asyncio.Task(coro, loop=loop, **given)
+
+    graph: Any = agent_of("3", "4")[0].graph
+    ear = Ear(World(case_of(Random(0)), flushed=False))
+    given: Any = {"messages": [("user", "?")]}
+    await graph.ainvoke(given)
+    loop.set_task_factory(noting)
+    try:
+        await graph.ainvoke(given, {"callbacks": [ear] if heard else []})
+    finally:
+        loop.set_task_factory(None)
+    ends = [name for name in made if name.endswith(("on_chain_end", "__aexit__"))]
+    assert (ends.count("AsyncExitStack.__aexit__"), len(ends) > 1) == (0, heard)
+    assert ("chain ends" in ear.world.notes) == heard
+
+
 def test_a_handler_gets_the_whole_way(door: Door, served: Served) -> None:
     agent, _ = agent_of(call("add", a=1, b=2), "3")
     ear = Ear(World(case_of(Random(0)), flushed=False))

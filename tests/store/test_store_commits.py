@@ -99,13 +99,13 @@ async def test_a_step_of_one_node_is_one_hop(
     saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hops: list[object] = []
-    hand_in = saver._core.worker._hand_in
+    give = saver._core.worker.give
 
-    def counted(work: Any, *, long: bool) -> Any:
+    def counted(work: Any, future: Any, *, long: bool = False) -> None:
         hops.append(work)
-        return hand_in(work, long=long)
+        give(work, future, long=long)
 
-    monkeypatch.setattr(saver._core.worker, "_hand_in", counted)
+    monkeypatch.setattr(saver._core.worker, "give", counted)
     await looping_graph(saver, 20).ainvoke(given(), config(), durability="sync")
     assert len(hops) <= 43
 

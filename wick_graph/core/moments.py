@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import ConfigError
@@ -58,8 +58,7 @@ class JournalOptions:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The place of a moment in a run: one visit of a node."""
 
     node: str

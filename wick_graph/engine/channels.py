@@ -7,7 +7,7 @@ discards it. In all else these are the same channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from langgraph.channels import BaseChannel, BinaryOperatorAggregate, EphemeralValue
@@ -77,19 +77,6 @@ class FastEphemeralChannel(EphemeralValue[Any]):
         made.key, made.typ, made.guard = self.key, self.typ, self.guard
         made.value = self.value
         return made
-
-
-def values_of(channels: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of the channels that have one."""
-    found = {}
-    for name in names:
-        channel = channels[name]
-        if type(channel) is FastReducerChannel:
-            if channel.value is not MISSING:
-                found[name] = channel.value
-        elif channel.is_available():
-            found[name] = channel.get()
-    return found
 
 
 def with_fast_copy(channel: BaseChannel[Any, Any, Any]) -> BaseChannel[Any, Any, Any]:

@@ -4,12 +4,13 @@ The loop stays LangGraph's: `stream`, `astream`, `tick`, `after_tick`, the runne
 each step are its own functions, bound here to other names for a few that they call. What is other:
 
 - the tasks of a step are made without merging configs, and with one child callback manager;
-- a step's writes are applied, and the state is read for the route, without asking each channel;
+- a step's writes are applied, the state is read, and a checkpoint is made, without asking each
+  channel;
 - a task is run without three copies of its config and of its runtime;
 - what a node returns is written without asking each of its writers what it writes;
 - for `invoke`, which returns the last state, a state is made for no other step if that is the same;
 - the saver is called directly, without a task or a thread for what it defers;
-- an empty queue of chunks is not asked;
+- an empty queue of chunks is not asked, and a run that has nothing to wait for ends without tasks;
 - a piece of a reply is put into that queue without a wake-up of the loop that it is put in;
 - what a run may never use is small, or made when it is first used.
 
@@ -41,7 +42,6 @@ from langgraph.runtime import ExecutionInfo, Runtime
 from langgraph.types import PregelExecutableTask, Send
 
 from wick_graph.engine import lean_state
-from wick_graph.engine.channels import values_of
 from wick_graph.engine.lean_saves import AsyncExecutor, SyncExecutor, takes_path
 from wick_graph.engine.lean_state import WEAK, Chunks, Futures
 from wick_graph.engine.node_runner import UntracedNode
@@ -123,20 +123,29 @@ _NO_DELTAS: Final = set[Any]()
 class LeanLoop:
     """The parts of LangGraph's loop that are served here; mixed into its two loops."""
 
+    checkpoint: Any
+    checkpoint_config: Any
     prev_checkpoint_config: Any
+    updated_channels: Any
+    _resume_loaded_writes: Any
     _merged: tuple[Any, Any] | None = None
+    _alone: tuple[Any, bool] | None = None
+    _fresh: set[str] | None = None
+    """The channels that the step before has updated: no node has seen them yet."""
 
-    after_tick = bound(
+    _end_step = bound(
         _loop.PregelLoop.after_tick,
         apply_writes=lean_state.apply_writes,
         map_output_values=lean_state.output_values,
         **_ABSENT,
     )
-    _save_checkpoint = bound(
-        _loop.PregelLoop._put_checkpoint,
-        create_checkpoint=lean_state.create_checkpoint,
-        get_new_channel_versions=lean_state.new_versions,
+    _first_of = bound(
+        _loop.PregelLoop._first,
+        apply_writes=lean_state.apply_writes,
+        map_output_values=lean_state.output_values,
+        **_ABSENT,
     )
+    _save_checkpoint = _loop.PregelLoop._put_checkpoint
     _put_writes = bound(_loop.PregelLoop.put_writes, task_path_str=_path_of, **_ABSENT)
     _output_writes = bound(
         _loop.PregelLoop.output_writes, map_output_updates=lean_state.output_updates
@@ -147,17 +156,66 @@ class LeanLoop:
     """Makes the last state that a `LastStream` gets at the end."""
 
     def _first(self: Any, **given: Any) -> Any:
-        lean_state.hush(self.manager)
-        updated = super()._first(**given)  # type: ignore[misc]  # LangGraph's loop
+        updated = self._first_of(**given)
         self._stored_delta_writes = self._delta_channels_forced_snapshot = _NO_DELTAS
+        self._resume_loaded_writes = ()
         return updated
 
     def _put_checkpoint(self: Any, metadata: Any) -> None:
         """Save a checkpoint; the configs of those before it are for streams and `exit` alone."""
-        self._save_checkpoint(metadata)
+        save = self._checkpointer_put_after_previous
+        if save is None or metadata is self.checkpoint_metadata:  # as when a run ends
+            self._save_checkpoint(metadata)
+        else:
+            self._save(save, metadata)
         self._initial_checkpoint_config = self.checkpoint_config
         if type(self.stream) is LastStream and metadata.get("source") == "loop":
             self.prev_checkpoint_config = None
+
+    def _save(self: Any, save: Any, metadata: Any) -> None:
+        """Make a checkpoint and submit it, as LangGraph does if there is no `DeltaChannel`."""
+        conf, at, step = self.config[CONFIGURABLE], self.checkpoint_config, self.step
+        metadata["step"], metadata["parents"] = step, conf.get(key.CONFIG_KEY_CHECKPOINT_MAP, {})
+        self.checkpoint_metadata = metadata
+        given = self.checkpoint, self.channels, step, self.updated_channels
+        self.checkpoint = made = lean_state.checkpoint_of(*given)
+        known = {**at[CONFIGURABLE], CHECKPOINT_NS: conf.get(CHECKPOINT_NS, "")}
+        self.prev_checkpoint_config = at if known.get(CHECKPOINT_ID) else None
+        versions = {**made["channel_versions"]}
+        new = lean_state.new_versions(self.checkpoint_previous_versions, versions)
+        self.checkpoint_previous_versions = versions
+        self._put_checkpoint_fut = self.submit(
+            save,
+            getattr(self, "_put_checkpoint_fut", None),  # the first one sets it
+            [],
+            {**at, CONFIGURABLE: known},
+            lean_state.copy_of(made),
+            metadata,
+            new,
+        )
+        self.checkpoint_config = {**at, CONFIGURABLE: {**known, CHECKPOINT_ID: made["id"]}}
+        self.step = step + 1
+
+    def after_tick(self: Any) -> None:
+        """Apply what a step's tasks have written, and save the checkpoint after it."""
+        if self.interrupt_after or self._exit_delta_writes is not None:
+            self._end_step()
+            return
+        writes = [write for task in self.tasks.values() for write in task.writes]
+        channels, keys = self.channels, self.output_keys
+        self.updated_channels = self._fresh = updated = lean_state.apply_writes(
+            self.checkpoint,
+            channels,
+            self.tasks.values(),
+            self.checkpointer_get_next_version,
+            self.trigger_to_nodes,
+        )
+        if not updated.isdisjoint((keys,) if isinstance(keys, str) else keys):
+            self._emit("values", lean_state.output_values, keys, writes, channels)
+        self.checkpoint_pending_writes.clear()
+        self.is_replaying = False
+        self._put_checkpoint({"source": "loop"})
+        self.config[CONFIGURABLE].pop(key.CONFIG_KEY_RESUMING, None)
 
     def put_writes(self: Any, task_id: str, writes: Any, *, cached: bool = False) -> None:
         """Keep and save what a task has written; what is not usual is LangGraph's to do."""
@@ -168,8 +226,9 @@ class LeanLoop:
             self._put_writes(task_id, writes, cached=cached)
             return
         self._written_task_ids.add(task_id)
-        kept = [one for one in self.checkpoint_pending_writes if one[0] != task_id]
-        self.checkpoint_pending_writes = [*kept, *[(task_id, *write) for write in writes]]
+        others, new = self.checkpoint_pending_writes, [(task_id, *write) for write in writes]
+        kept = [one for one in others if one[0] != task_id] if others else others
+        self.checkpoint_pending_writes = [*kept, *new]
         if save is not None:
             at, ns = self.checkpoint_config, self.config[CONFIGURABLE].get(CHECKPOINT_NS, "")
             place = {CHECKPOINT_NS: ns, CHECKPOINT_ID: self.checkpoint["id"]}
@@ -197,8 +256,9 @@ class LeanLoop:
 
     def _does_last(self: Any) -> bool:
         """Return whether the state that is read at the end is that of the last changed step."""
-        active, keys = lean_state.active(self.channels)[0], self.output_keys
-        return not isinstance(keys, str) and not any(name in keys for name in active)
+        channels, keys = self.channels, self.output_keys
+        changing = (*channels.fleeting, *channels.asked)
+        return not isinstance(keys, str) and not any(name in keys for name in changing)
 
     def _suppress_interrupt(self: Any, *error: Any) -> Any:
         suppressed = super()._suppress_interrupt(*error)  # type: ignore[misc]  # as above
@@ -216,13 +276,13 @@ class LeanLoop:
 
     def _next_tasks(self: Any) -> list[PregelExecutableTask] | None:
         """Make the tasks that are sent and the one that an edge triggers; None if unsure."""
-        updated, sends, step = self.updated_channels or (), self.channels[key.TASKS], str(self.step)
-        names = {name for channel in updated for name in self.trigger_to_nodes.get(channel, ())}
+        updated, edges, step = self.updated_channels or (), self.trigger_to_nodes, str(self.step)
+        names = {name for channel in edges.keys() & updated for name in edges[channel]}
         if not updated or len(names) > 1 or not self._is_clear():
             return None
         begun = binascii.unhexlify(self.checkpoint["id"].replace("-", ""))
         made: list[PregelExecutableTask] = []
-        for at, sent in enumerate(sends.get() if sends.is_available() else ()):
+        for at, sent in enumerate(self.channels[key.TASKS].values):
             if not isinstance(sent, Send) or sent.node not in self.nodes or sent.timeout:
                 return None
             task_id = _id_of(begun, sent.node, step, sent.node, key.PUSH, str(at))
@@ -230,7 +290,7 @@ class LeanLoop:
             made.append(self._task(sent.node, task_id, path, _algo.PUSH_TRIGGER, sent.arg))
         for name in names:
             triggers = tuple(sorted(self.nodes[name].triggers))
-            if self._is_due(name):
+            if updated is self._fresh or self._is_due(name):
                 task_id = _id_of(begun, name, step, name, key.PULL, *triggers)
                 made.append(self._task(name, task_id, (key.PULL, name), triggers))
         return made
@@ -242,18 +302,24 @@ class LeanLoop:
         return _algo._triggers(self.channels, versions, seen, null, self.nodes[name])
 
     def _is_clear(self: Any) -> bool:
-        """Return whether it has no callbacks, no writes left over, and no graph around it."""
-        manager, checkpoint = self.manager, self.checkpoint
-        if self.checkpoint_pending_writes or manager is None or checkpoint["v"] <= 1:
-            return False
-        if manager.handlers or manager.inheritable_handlers or self.config.get("run_id"):
-            return False
-        conf = self.config[CONFIGURABLE]
-        runtime = conf.get(key.CONFIG_KEY_RUNTIME)
-        if not conf.keys().isdisjoint(_AROUND) and any(conf.get(name) for name in _AROUND):
+        """Return whether no writes are left over, and nothing is around its steps."""
+        checkpoint = self.checkpoint
+        if self.checkpoint_pending_writes or checkpoint["v"] <= 1:
             return False
         if checkpoint["channel_values"].get(key.PREVIOUS):
             return False
+        if self._alone is None or self._alone[0] is not self.config:
+            self._alone = self.config, self._is_alone()
+        return self._alone[1]  # type: ignore[no-any-return]  # made above
+
+    def _is_alone(self: Any) -> bool:
+        """Return whether it has no callbacks, and no graph around it, when a run begins."""
+        manager, conf = self.manager, self.config[CONFIGURABLE]
+        if manager is None or manager.handlers or manager.inheritable_handlers:
+            return False
+        if self.config.get("run_id") or any(conf.get(name) for name in _AROUND):
+            return False
+        runtime = conf.get(key.CONFIG_KEY_RUNTIME)
         return type(runtime) is Runtime and runtime.store is self.store and runtime.previous is None
 
     def _task(
@@ -321,7 +387,7 @@ class LeanLoop:
         """Return the state, which is the input of a node that an edge triggers."""
         names = node.channels
         if isinstance(names, list) and self.channels.keys() >= set(names):
-            state = values_of(self.channels, names)
+            state = self.channels.read(names)
             return state if node.mapper is None else node.mapper(state)
         return _algo._proc_input(
             node, self.managed, self.channels, for_execution=True, scratchpad=pad, input_cache=None
@@ -550,11 +616,20 @@ class AsyncLoop(LeanLoop, _loop.AsyncPregelLoop, PlainLoop):
         achannels_from_checkpoint=lean_state.achannels_from_checkpoint,
     )
 
-    async def __aexit__(self: Any, *error: Any) -> bool | None:
-        """Leave the loop, without a task if nothing is left to wait for."""
-        if self.submit.__self__.tasks:
-            return await super().__aexit__(*error)  # LangGraph has no types
-        return await self.stack.__aexit__(*error)  # type: ignore[no-any-return]  # as above
+    async def __aexit__(self, *error: Any) -> bool | None:
+        """Leave: without a task to wait if no save goes on, nor one to tell handlers if none is."""
+        task = asyncio.current_task()
+        saves: Any = self.submit
+        if error[0] or saves.__self__.tasks or task is None or task.cancelling():
+            return await super().__aexit__(*error)
+        manager: Any = self.manager
+        if not manager.handlers:
+            manager.on_chain_end = _ended
+        return await self.stack.__aexit__(*error)
+
+
+async def _ended(outputs: Any) -> None:
+    """End a run as LangChain's manager does without handlers."""
 
 
 # --- LangGraph's `stream` and `astream` with these parts.

@@ -27,9 +27,11 @@ Defer = Callable[[], Now | None]
 class _Saves:
     """What LangGraph submits of one kind in one run, if it is our saver's."""
 
-    saver: SqlSaver
+    saver: Any
+    """Any: its methods may be patched while a run goes on."""
     direct: Direct
-    are_writes: bool
+    own: tuple[Any, Any] | None = None
+    """The saver's methods for checkpoints, if they are ours; None for writes."""
     behind: bool = False
     added: dict[str, Any] | None = None
     """What the run's config adds to the metadata of its checkpoints, once that is known."""
@@ -40,21 +42,24 @@ class _Saves:
         owner = getattr(fn, "__self__", None)
         if isinstance(owner, SqlSaver):
             is_own = _is_own(fn, "put_writes") or _is_own(fn, "aput_writes")
-            return cls(owner, owner.direct, True) if is_own else None
+            return cls(owner, owner.direct) if is_own else None
         if getattr(fn, "__name__", "") != "_checkpointer_put_after_previous":
             return None
         assert owner is not None
         saver: Any = owner.checkpointer
-        if not isinstance(saver, SqlSaver):
+        if not (isinstance(saver, SqlSaver) and _is_own(saver.put, "put")):
             return None
-        return cls(saver, saver.direct, False, isinstance(owner, _loop.SyncPregelLoop))
+        if not _is_own(saver.aput, "aput"):
+            return None
+        own = saver.put, saver.aput
+        return cls(saver, saver.direct, own, isinstance(owner, _loop.SyncPregelLoop))
 
     def defer(self, args: tuple[Any, ...]) -> Defer | None:
         """Return what defers a save that LangGraph submits; None if it must be submitted."""
-        if self.are_writes:
+        if self.own is None:
             return partial(self.direct.writes, *args)
-        saver, (before, others, config, checkpoint, metadata, *versions) = self.saver, args
-        if not (_is_own(saver.put, "put") and _is_own(saver.aput, "aput")):  # it may be patched
+        before, others, config, checkpoint, metadata, *versions = args
+        if (self.saver.put, self.saver.aput) != self.own:
             return None
         if others or not (before is None or _has_worked(before)):
             return None
@@ -113,7 +118,7 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
         if saves is None or defer is None or asyncio._get_running_loop() is not self.loop:
             return super().submit(fn, *args, **options)
         future = self.loop.create_future()
-        at_once = saves.are_writes and not self._later
+        at_once = saves.own is None and not self._later
         if at_once and _save(future, saves.direct, defer):
             return future
         if not at_once and not self._later and self._goes_on():

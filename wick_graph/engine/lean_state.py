@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from operator import attrgetter
-from types import SimpleNamespace
+from random import getrandbits
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
 
-from langchain_core.callbacks import AsyncCallbackManagerForChainRun
 from langgraph._internal import _constants as key
 from langgraph._internal._typing import EMPTY_SEQ
 from langgraph.channels import (
@@ -22,22 +24,91 @@ from langgraph.channels import (
     LastValue,
     Topic,
 )
+from langgraph.checkpoint.base import id as _id
 from langgraph.checkpoint.base import writes_sort_key
 from langgraph.pregel import _algo, _loop, _runner, main
 
-from wick_graph.engine.channels import (
-    MISSING,
-    FastEphemeralChannel,
-    FastReducerChannel,
-    values_of,
-)
+from wick_graph.engine.channels import MISSING, FastEphemeralChannel, FastReducerChannel
 from wick_graph.engine.small import MANY, Few, WeakMethod, own_names
 
-# --- A step's writes, and the state that the route reads.
-#
-# A channel with a reducer, or with the last value, does nothing when a step passes without a write.
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-_PASSIVE: Final = frozenset({LastValue, BinaryOperatorAggregate, FastReducerChannel})
+# --- A run's channels, and what they hold.
+
+_VALUED: Final = frozenset(
+    {FastReducerChannel, FastEphemeralChannel, BinaryOperatorAggregate, EphemeralValue, LastValue}
+)
+"""Channels with their value, or the mark of a missing one, in an attribute."""
+
+_FLEETING: Final = frozenset({FastEphemeralChannel, EphemeralValue})
+"""Those of them that are empty after a step without a write; the others do not change then."""
+
+
+class Channels(dict[str, Any]):
+    """A run's channels, and the values that they hold.
+
+    Only `apply_writes` changes them, so it alone notes what they hold.
+    """
+
+    __slots__ = ("_ranks", "_stored", "acting", "asked", "fleeting", "held")
+
+    def __init__(self, channels: Mapping[str, Any]) -> None:
+        super().__init__(channels)
+        kinds = _kinds_of(tuple(channels), tuple(map(type, channels.values())))
+        self.fleeting, self.asked, self.acting, self._ranks = kinds
+        self._stored: list[str] = []
+        self.look()
+
+    def look(self) -> None:
+        """Note what each channel holds; one that must be asked is there itself."""
+        asked = self.asked
+        self.held = {
+            name: channel if name in asked else channel.value
+            for name, channel in self.items()
+            if name in asked or channel.value is not MISSING
+        }
+
+    def read(self, names: Iterable[str], changed: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+        """Return the values of the channels that have one; some may be read in another form."""
+        held = {**self.held, **changed} if changed else self.held
+        found = {name: held[name] for name in names if name in held}
+        for name in {*self.asked, *changed}:
+            if name in found:
+                channel = found[name]
+                if channel.is_available():
+                    found[name] = channel.get()
+                else:
+                    del found[name]
+        return found
+
+    def stored(self, versions: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the channels that were ever written."""
+        if len(self._stored) != len(versions):  # none is ever taken out
+            self._stored = sorted(self.keys() & versions.keys(), key=self._ranks.__getitem__)
+        held = self.held
+        found = {name: held[name] for name in self._stored if name in held}
+        for name in self.asked:
+            if name in found:
+                found[name] = found[name].checkpoint()
+                if found[name] is MISSING:
+                    del found[name]
+        return found
+
+
+@lru_cache(maxsize=64)
+def _kinds_of(
+    names: tuple[str, ...], types: tuple[type[Any], ...]
+) -> tuple[Sequence[str], Sequence[str], Sequence[str], Mapping[str, int]]:
+    """Return the fleeting channels, those to be asked, those that act, and the place of each."""
+    kinds = dict(zip(names, types, strict=True))
+    asked = [name for name, kind in kinds.items() if kind not in _VALUED]
+    own = BaseChannel.consume, BaseChannel.finish
+    acting = [name for name in asked if (kinds[name].consume, kinds[name].finish) != own]
+    fleeting = [name for name, kind in kinds.items() if kind in _FLEETING]
+    return fleeting, asked, acting, {name: place for place, name in enumerate(names)}
+
+
+# --- A step's writes, and the state that the route reads.
 
 _CONTROL: Final = frozenset(
     {
@@ -57,7 +128,7 @@ _TRIGGERS: Final = attrgetter("triggers")
 
 def apply_writes(
     checkpoint: Any,
-    channels: Mapping[str, Any],
+    channels: Channels,
     tasks: Iterable[Any],
     get_next_version: Any,
     trigger_to_nodes: Mapping[str, Sequence[str]],
@@ -65,67 +136,58 @@ def apply_writes(
     """Apply the writes of a step's tasks, as LangGraph does; return the updated channels."""
     done = list(tasks)
     written = _written(done)
+    versions, all_seen = checkpoint["channel_versions"], checkpoint["versions_seen"]
     if not channels.keys() >= written.keys():
-        return _algo.apply_writes(checkpoint, channels, done, get_next_version, trigger_to_nodes)
-    versions = checkpoint["channel_versions"]
-    updated: set[str] = set()
-    read = _note_seen(checkpoint["versions_seen"], versions, channels, done)
+        all_seen.update({name: {**seen} for name, seen in all_seen.items()})  # a save has these
+        given = done, get_next_version, trigger_to_nodes
+        updated: set[str] = _algo.apply_writes(checkpoint, channels, *given)
+        channels.look()
+        return updated
+    _note_seen(all_seen, versions, done)
     version = get_next_version(max(versions.values(), default=None), None)
-
-    def note(name: str) -> None:
-        versions[name] = version
-        channel = channels[name]
-        if channel.value is not MISSING if type(channel) in _VALUED else channel.is_available():
-            updated.add(name)
-
-    for name in read:
-        if channels[name].consume():
+    updated, held, asked = set(), channels.held, channels.asked
+    for name in channels.acting:
+        if any(name in task.triggers for task in done) and channels[name].consume():
             versions[name] = version
     for name, values in written.items():
-        if channels[name].update(values):
-            note(name)
+        channel = channels[name]
+        if channel.update(values):
+            versions[name] = version
+            if name not in asked:
+                held[name] = channel.value  # a write always leaves one
+            elif not channel.is_available():
+                continue
+            updated.add(name)
     if any(map(_TRIGGERS, done)):
-        _pass_step(channels, trigger_to_nodes, updated, note)
+        _pass_step(channels, versions, version, updated, trigger_to_nodes)
     return updated
 
 
 def _pass_step(
-    channels: Mapping[str, Any],
-    trigger_to_nodes: Mapping[str, Sequence[str]],
+    channels: Channels,
+    versions: dict[str, Any],
+    version: Any,
     updated: set[str],
-    note: Callable[[str], None],
+    trigger_to_nodes: Mapping[str, Sequence[str]],
 ) -> None:
     """Tell the channels that were not written that a step has passed, or that it was the last."""
-    asked, finishing = active(channels)
-    for name in asked:
+    held = channels.held
+    for name in channels.fleeting:
+        if name in held and name not in updated:
+            channels[name].update(EMPTY_SEQ)
+            versions[name] = version
+            del held[name]
+    for name in channels.asked:
         channel = channels[name]
-        if type(channel) in _VALUED and channel.value is MISSING:
-            continue  # most edges are not on the way
         if name not in updated and channel.is_available() and channel.update(EMPTY_SEQ):
-            note(name)
-    for name in finishing if updated.isdisjoint(trigger_to_nodes) else ():
+            versions[name] = version
+            if channel.is_available():
+                updated.add(name)
+    for name in channels.acting if updated.isdisjoint(trigger_to_nodes) else ():
         if channels[name].finish():
-            note(name)
-
-
-_VALUED: Final = frozenset(
-    {FastReducerChannel, FastEphemeralChannel, BinaryOperatorAggregate, EphemeralValue, LastValue}
-)
-"""Channels with their value, or the mark of a missing one, in an attribute."""
-
-
-def active(channels: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the channels that a step may change without a write, and those that the end may."""
-    return _active_of(tuple(channels), tuple(map(type, channels.values())))
-
-
-@lru_cache(maxsize=64)
-def _active_of(
-    names: tuple[str, ...], types: tuple[type[Any], ...]
-) -> tuple[Sequence[str], Sequence[str]]:
-    kinds = dict(zip(names, types, strict=True))
-    active = [name for name, kind in kinds.items() if kind not in _PASSIVE]
-    return active, [name for name in active if kinds[name].finish is not BaseChannel.finish]
+            versions[name] = version
+            if channels[name].is_available():
+                updated.add(name)
 
 
 def _written(tasks: list[Any]) -> dict[str, list[Any]]:
@@ -140,24 +202,16 @@ def _written(tasks: list[Any]) -> dict[str, list[Any]]:
     return written
 
 
-def _note_seen(
-    all_seen: Any, versions: Any, channels: Mapping[str, Any], tasks: list[Any]
-) -> set[str]:
-    """Note the versions that triggered tasks; return the channels that did."""
-    read = set()
+def _note_seen(all_seen: Any, versions: Any, tasks: list[Any]) -> None:
+    """Note the versions that triggered tasks; what a checkpoint that is saved has is kept."""
     for task in tasks:
-        seen = all_seen.setdefault(task.name, {})
-        for name in task.triggers:
-            if name in versions:
-                seen[name] = versions[name]
-            if name not in key.RESERVED and name in channels:
-                read.add(name)
-    return read
+        now = {name: versions[name] for name in task.triggers if name in versions}
+        all_seen[task.name] = {**all_seen.get(task.name, NOTHING), **now}
 
 
 def local_read(
     scratchpad: Any,
-    channels: Mapping[str, Any],
+    channels: Channels,
     managed: Any,
     task: Any,
     select: Any,
@@ -167,54 +221,80 @@ def local_read(
     if isinstance(select, str) or not channels.keys() >= set(select):
         return _algo.local_read(scratchpad, channels, managed, task, select, fresh)
     if not fresh:
-        return values_of(channels, select)
+        return channels.read(select)
     written: dict[str, list[Any]] = {}
     for name, value in task.writes:
         if name in select:
             written.setdefault(name, []).append(value)
-    read = {}
-    for name in select:
-        channel = read[name] = channels[name]
-        if name in written or type(channel) not in _PASSIVE:
-            channel = read[name] = channel.copy()
-            channel.update(written.get(name, []))
-    return values_of(read, read)
+    changed: dict[str, Any] = {}
+    passing = channels.held.keys() & channels.fleeting
+    for name in (*written, *passing, *channels.asked):
+        if name in select and name not in changed:
+            changed[name] = channels[name].copy()
+            changed[name].update(written.get(name, EMPTY_SEQ))
+    return channels.read(select, changed)
 
 
-_KNOWN: Final = _PASSIVE - {BinaryOperatorAggregate} | {Topic, EphemeralValue, FastEphemeralChannel}
+_KNOWN: Final = _VALUED - {BinaryOperatorAggregate} | {Topic}
 """Channels of an agent; none is made of earlier checkpoints."""
 
 
 def channels_of(specs: Mapping[str, Any], checkpoint: Any) -> dict[str, Any] | None:
     """Return a checkpoint's channels, as LangGraph does; None if it must look closer at one."""
     values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
-    made = {}
-    for name, spec in specs.items():
-        stored = values.get(name, MISSING)
-        kind = type(spec)
-        if kind not in _KNOWN or (
-            kind is FastReducerChannel and stored is MISSING and name in versions
-        ):
+    if not _KNOWN.issuperset(map(type, specs.values())):
+        return None
+    for name in versions.keys() - values.keys():
+        if type(specs.get(name)) is FastReducerChannel:
             return None
-        made[name] = spec.from_checkpoint(stored)
-    return made
+    return {name: spec.from_checkpoint(values.get(name, MISSING)) for name, spec in specs.items()}
 
 
-_create: Final[Any] = vars(_loop)["create_checkpoint"]
+_VERSION: Final[int] = vars(_loop)["empty_checkpoint"]()["v"]
 
 
-def create_checkpoint(checkpoint: Any, channels: Any, step: int, **given: Any) -> Any:
-    """Make a checkpoint of the channels, as LangGraph does, without a call for most of them."""
-    if channels is None or given.get("channels_to_snapshot"):
-        return _create(checkpoint, channels, step, **given)
-    versions, values = checkpoint["channel_versions"], {}
-    for name, channel in channels.items():
-        if name in versions:
-            value = channel.value if type(channel) in _VALUED else channel.checkpoint()
-            if value is not MISSING:
-                values[name] = value
-    held = {**checkpoint, "channel_values": values, "channel_versions": dict(versions)}
-    return _create(held, None, step, **given)
+def checkpoint_of(
+    last: Any, channels: Channels, step: int, updated: set[str] | None
+) -> dict[str, Any]:
+    """Make the checkpoint that comes after another one, as LangGraph does."""
+    versions = last["channel_versions"]
+    return {
+        "v": _VERSION,
+        "ts": datetime.now(UTC).isoformat(),
+        "id": checkpoint_id(step),
+        "channel_values": channels.stored(versions),
+        "channel_versions": {**versions},
+        "versions_seen": last["versions_seen"],
+        "updated_channels": None if updated is None else sorted(updated),
+    }
+
+
+def copy_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Return what the saver gets; `_note_seen` leaves the versions that a task has seen."""
+    return {
+        **checkpoint,
+        "channel_values": {**checkpoint["channel_values"]},
+        "channel_versions": {**checkpoint["channel_versions"]},
+        "versions_seen": {**checkpoint["versions_seen"]},
+    }
+
+
+_IDS: Final = vars(_id)
+
+_LAST: Final = "_last_v6_timestamp"
+
+_EPOCH: Final = 0x01B21DD213814000
+"""The number of 100-ns intervals between the epoch of UUIDs and that of Unix."""
+
+
+def checkpoint_id(step: int) -> str:
+    """Return what LangGraph's `uuid6` makes, as text; both count on from the same last time."""
+    now, last = time.time_ns() // 100 + _EPOCH, _IDS[_LAST]
+    if last is not None and now <= last:
+        now = last + 1
+    _IDS[_LAST] = now
+    parts = now >> 28, now >> 12 & 0xFFFF, now & 0xFFF, step & 0x3FFF | 0x8000, getrandbits(48)
+    return "{:08x}-{:04x}-6{:03x}-{:04x}-{:012x}".format(*parts)
 
 
 def new_versions(previous: Mapping[str, Any], current: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -229,18 +309,18 @@ _achannels: Final[Any] = vars(_loop)["achannels_from_checkpoint"]
 
 def channels_from_checkpoint(specs: Any, checkpoint: Any, **options: Any) -> Any:
     """Return a checkpoint's channels and managed values."""
-    made = channels_of(specs, checkpoint)
-    if made is not None:
-        return made, {}
-    return _channels(specs, checkpoint, **options)
+    made, managed = channels_of(specs, checkpoint), dict[str, Any]()
+    if made is None:
+        made, managed = _channels(specs, checkpoint, **options)
+    return Channels(made), managed
 
 
 async def achannels_from_checkpoint(specs: Any, checkpoint: Any, **options: Any) -> Any:
     """Return a checkpoint's channels and managed values."""
-    made = channels_of(specs, checkpoint)
-    if made is not None:
-        return made, {}
-    return await _achannels(specs, checkpoint, **options)
+    made, managed = channels_of(specs, checkpoint), dict[str, Any]()
+    if made is None:
+        made, managed = await _achannels(specs, checkpoint, **options)
+    return Channels(made), managed
 
 
 # --- What a step says to a reader of the state, or of its changes.
@@ -250,12 +330,12 @@ _values: Final[Any] = vars(_loop)["map_output_values"]
 _updates: Final[Any] = vars(_loop)["map_output_updates"]
 
 
-def output_values(keys: Any, writes: Any, channels: Mapping[str, Any]) -> Iterator[Any]:
+def output_values(keys: Any, writes: Any, channels: Channels) -> Iterator[Any]:
     """Yield the state if a step has changed it, as LangGraph does."""
     if isinstance(keys, str) or not channels.keys() >= set(keys):
         yield from _values(keys, writes, channels)
     elif writes is True or any(name in keys for name, _ in writes):
-        yield values_of(channels, keys)
+        yield channels.read(keys)
 
 
 def output_updates(keys: Any, tasks: list[tuple[Any, Any]], cached: bool = False) -> Any:
@@ -295,21 +375,6 @@ def child_of(manager: Any, tag: str) -> Any:
     made.tags, made.inheritable_tags = [*tags, tag], [*tags]
     made.metadata, made.inheritable_metadata = {**metadata}, {**metadata}
     return made
-
-
-class QuietManager(AsyncCallbackManagerForChainRun):
-    """The callback manager of a run; it makes a task only for a handler."""
-
-    async def on_chain_end(self, outputs: Any, **kwargs: Any) -> None:
-        """Tell the handlers that the run has ended."""
-        if self.handlers:
-            await super().on_chain_end(outputs, **kwargs)
-
-
-def hush(manager: Any) -> None:
-    """Let a run's manager make no task if it has no handler."""
-    if type(manager) is AsyncCallbackManagerForChainRun:
-        manager.__class__ = QuietManager
 
 
 # --- What a run may never use is small, or made when it is first used.
