@@ -11,7 +11,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
-from wick_graph.core.moments import Abort, Directive, Moment, Replace, Skip, notify
+from wick_graph.core.moments import Abort, Moment, Replace, Skip, notify
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import AGENT, ModelRequest, as_sent, position, raw
 from wick_graph.core.state import tally
@@ -252,7 +252,7 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
     sent = _outgoing(request, ctx)
     given: AIMessage | None = None
     if ctx.listener.active:
-        said = await _offer(sent, ctx)
+        said = await notify(ctx.listener, sent.moment("request", ctx))
         if isinstance(said, Abort):
             raise ModelError(f"stopped before the model call: {said.reason}")
         if isinstance(said, Skip):
@@ -317,11 +317,6 @@ class _Sent:
             "purpose": self.request.purpose,
         }
         return Moment("model", phase, ctx.spec.model.name, data)
-
-
-async def _offer(sent: _Sent, ctx: NodeContext) -> Directive:
-    """Show the listener the request; its answer may replace or change the call."""
-    return await notify(ctx.listener, sent.moment("request", ctx))
 
 
 async def _asked(sent: _Sent, ctx: NodeContext) -> AIMessage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.types import Send
@@ -26,8 +26,7 @@ class Decision:
     """The input of each tool task: the call, its index in the reply, and its ledger key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One rule of the decision, and its result."""
 
     label: str
@@ -39,19 +38,27 @@ class Candidate:
 
 def decide(state: Mapping[str, Any]) -> Decision:
     """Decide from the state alone, with any last message, an edited one included."""
-    if state.get("stop_reason"):
-        return Decision(END_LABEL, f"stop_reason is {state['stop_reason']}")
+    if stopped := state.get("stop_reason"):
+        return Decision(END_LABEL, _reason(stopped, None))
     reply, answered = _reply(state.get("messages") or ())
-    if reply is None:
-        return Decision(END_LABEL, "the last message is no reply of the model")
-    if not reply.tool_calls:
-        return Decision(END_LABEL, "the reply calls no tool")
+    reason = _reason(None, reply)
+    if reply is None or not reply.tool_calls:
+        return Decision(END_LABEL, reason)
     calls = tuple(
         sent
         for i in range(len(reply.tool_calls))
         if (sent := sent_for(reply, i))["id"] not in answered
     )
-    return Decision(TOOLS, f"the reply calls {len(reply.tool_calls)} tool(s)", calls)
+    return Decision(TOOLS, reason, calls)
+
+
+def _reason(stopped: Any, reply: AIMessage | None) -> str:
+    if stopped:
+        return f"stop_reason is {stopped}"
+    if reply is None:
+        return "the last message is no reply of the model"
+    calls = len(reply.tool_calls)
+    return f"the reply calls {calls} tool(s)" if calls else "the reply calls no tool"
 
 
 def route(state: Mapping[str, Any]) -> str | list[Send]:
@@ -67,15 +74,15 @@ def route(state: Mapping[str, Any]) -> str | list[Send]:
 
 def explain(state: Mapping[str, Any]) -> tuple[str, tuple[Candidate, ...]]:
     """Return the reason of the decision, and its rules; the first true one decides."""
-    reply, _ = _reply(state.get("messages") or ())
+    stopped, (reply, _) = state.get("stop_reason"), _reply(state.get("messages") or ())
     calls = len(reply.tool_calls) if reply is not None else 0
     rules = (
-        Candidate(END_LABEL, "a stop_reason is set", bool(state.get("stop_reason")), "stop_reason"),
+        Candidate(END_LABEL, "a stop_reason is set", bool(stopped), "stop_reason"),
         Candidate(END_LABEL, "the last message is no reply", reply is None, "messages"),
         Candidate(END_LABEL, "the reply calls no tool", not calls, "messages"),
         Candidate(TOOLS, "the reply calls tools", calls > 0, "messages"),
     )
-    return decide(state).reason, rules
+    return _reason(stopped, reply), rules
 
 
 def _reply(messages: Sequence[BaseMessage]) -> tuple[AIMessage | None, set[str]]:

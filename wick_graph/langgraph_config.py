@@ -146,9 +146,11 @@ def visit_of(config: Config | None) -> tuple[str, str, int]:
 
     The task's id is the same after a crash, another after a fork.
     """
-    known = configurable(config)
+    if not config:
+        return "", "", 0
+    known: Mapping[str, Any] = config.get(CONFIGURABLE) or {}
     began = known.get(CHECKPOINT_MAP) or {}
-    step = ((config or {}).get("metadata") or {}).get(STEP)
+    step = (config.get("metadata") or {}).get(STEP)
     number = step if isinstance(step, int) else 0
     return str(known.get(TASK_ID, "")), str(began.get("", "")), number
 

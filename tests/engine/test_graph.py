@@ -21,6 +21,7 @@ from tests.support.recorded import done_in
 from wick_graph import Agent, BaseHook, WickError
 from wick_graph.core.state import AgentState
 from wick_graph.errors import MessageError
+from wick_graph.nodes.route import decide, explain
 from wick_graph.testing import ScriptedModel, call, calls
 
 
@@ -47,6 +48,39 @@ def test_it_is_a_compiled_state_graph_with_four_nodes_and_two_labelled_edges() -
         ("model", "__end__", "route: end"),
         ("tools", "modify_request", None),
     }
+
+
+CALLS = AIMessage("", tool_calls=[{"name": "add", "args": {}, "id": i} for i in ("1", "2")])
+
+STATES: list[tuple[dict[str, Any], str, list[bool]]] = [
+    ({}, "the last message is no reply of the model", [False, True, True, False]),
+    (
+        {"messages": [HumanMessage("hi")], "stop_reason": ""},
+        "the last message is no reply of the model",
+        [False, True, True, False],
+    ),
+    (
+        {"messages": [AIMessage("ok")]},
+        "the reply calls no tool",
+        [False, False, True, False],
+    ),
+    ({"messages": [CALLS]}, "the reply calls 2 tool(s)", [False, False, False, True]),
+    (
+        {"messages": [CALLS], "stop_reason": "limit"},
+        "stop_reason is limit",
+        [True, False, False, True],
+    ),
+]
+
+
+@pytest.mark.parametrize(("state", "reason", "rules"), STATES)
+def test_a_decision_is_explained_as_it_is_made(
+    state: dict[str, Any], reason: str, rules: list[bool]
+) -> None:
+    told, listed = explain(state)
+    assert told == decide(state).reason == reason
+    assert [rule.result for rule in listed] == rules
+    assert decide(state).label == next((r.label for r in listed if r.result), "route: end")
 
 
 def test_the_topology_does_not_depend_on_hooks_or_tools() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import ormsgpack
 import pytest
@@ -14,7 +14,7 @@ from tests.journal.conftest import Opener
 from tests.journal.support import agent_of
 from tests.journal.test_lost import killed, run_fatally
 from wick_graph.errors import StorageError
-from wick_graph.journal import encode, page_format
+from wick_graph.journal import encode, page_format, recorder
 from wick_graph.store import codec
 from wick_graph.store import shapes as compact
 from wick_graph.store.row_format import DELTA, DICT, LIST
@@ -166,10 +166,12 @@ def test_all_that_can_be_written_has_a_number() -> None:
         assert len(set(codes.values())) == len(codes)
 
 
-LATER: dict[str, tuple[Any, Any]] = {
-    "a kind": (page_format.KINDS, ("route", "taken")),
-    "a node": (page_format.NODES, "tools"),
-    "a phase": (page_format.PHASE_CODES, "after_model"),
+ROUTE: Final = "route", "taken"
+
+LATER: dict[str, tuple[Any, Any, Any]] = {
+    "a kind": (recorder.PLANS, ROUTE, recorder.PLANS[ROUTE]._replace(code=99)),
+    "a node": (page_format.NODES, "tools", 99),
+    "a phase": (page_format.PHASE_CODES, "after_model", 99),
 }
 """What a later release writes with a number of its own."""
 
@@ -178,12 +180,12 @@ LATER: dict[str, tuple[Any, Any]] = {
 def test_an_unknown_number_reads_as_a_gap_and_hides_nothing_else(
     what: str, url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, name = LATER[what]
+    table, name, number = LATER[what]
     asked: list[Any] = [call("add", a=1, b=1), "Done."]
     agent_of(url, model=ScriptedModel(asked))[0].invoke("add", thread_id="known")
     known = list(opened("known").moments())
     # A later release is this one with another number in its table; readers use the inverse ones.
-    monkeypatch.setitem(table, name, 99)
+    monkeypatch.setitem(table, name, number)
     agent_of(url, model=ScriptedModel(asked))[0].invoke("add", thread_id="later")
     monkeypatch.undo()
 
@@ -223,3 +225,20 @@ def test_a_run_goes_on_behind_a_dead_one_with_unknown_nodes(
     assert dead.status == "lost"
     before = [m for m in journal.moments(1, kind="node.enter") if m.name == "model"]
     assert [m.visit for m in entered if m.name == "model"] == [len(before) + 1]
+
+
+def test_names_become_numbers_at_two_levels_and_names_again() -> None:
+    about = {
+        "agent": "a",
+        "own": [{"agent": 1}],
+        "visits": {"model": 2, "tools": {"agent": 3}, "mine": {}},
+        "hooks": [],
+    }
+    packed = page_format.pack_about(about)
+    assert ormsgpack.unpackb(packed, option=ormsgpack.OPT_NON_STR_KEYS) == {
+        0: "a",
+        "own": [{"agent": 1}],
+        11: {1: 2, 19: {"agent": 3}, "mine": {}},
+        2: [],
+    }
+    assert list(page_format.unpack_about(packed).items()) == list(about.items())

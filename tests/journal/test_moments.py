@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langgraph.types import interrupt
@@ -15,8 +16,11 @@ from tests.engine.support import Door
 from tests.journal.conftest import Opener
 from tests.journal.support import agent_of
 from wick_graph import Agent, BaseHook, ToolResult, Verdict, events
+from wick_graph.core.moments import Kind, Moment, Place
 from wick_graph.errors import HookError, WickError
 from wick_graph.journal import Entry, Journal
+from wick_graph.journal.page_format import DEPTH, ENDS, KINDS, OPENS, UP
+from wick_graph.journal.recorder import BranchCounters, Writer, plans_of
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, call, rate_limit
 
@@ -371,3 +375,40 @@ def test_an_error_that_cannot_be_shown_is_a_moment_too(
     assert not caplog.records
     errors = [moment.error for moment in opened().moments() if moment.error is not None]
     assert any("its text cannot be shown" in error for error in errors)
+
+
+class Bare:
+    """All that a writer asks of an encoder when no field is encoded."""
+
+    def __init__(self) -> None:
+        self.hooks: dict[str, int] = {}
+        self.names: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_moments_nest_as_the_calls_that_they_belong_to(seed: int) -> None:
+    """In any order, also of ends without a beginning, and of several calls beside each other."""
+    chance, bare = random.Random(seed), cast("Any", Bare())
+    writer = Writer(bare, BranchCounters(), 0, plans_of({}))
+    kinds = [kind for kind in KINDS if kind[0] in ("hook", "tool", "model", "node", "route")]
+    place = Place("tools", "task", "checkpoint", 1)
+    writer.begin(1)
+    open_: list[tuple[int, str, str | None, int]] = []
+    expected = []
+    for seq in range(1, 200):
+        kind, call = chance.choice(kinds), chance.choice([None, None, "a", "b"])
+        moment = Moment(cast("Kind", kind[0]), kind[1], "name", {}, call, place=place, seq=seq)
+        writer.add(moment, None)
+        mine = [one for one in open_ if call is None or one[2] in (None, call)]
+        if kind not in ENDS:
+            around = mine[-1] if mine else (seq, "", None, -1)
+            expected.append([seq - around[0], around[3] + 1])
+            open_ += [(seq, ".".join(kind), call, around[3] + 1)] if kind in OPENS else []
+            continue
+        ended = next((one for one in reversed(mine) if one[1] == ENDS[kind]), None)
+        expected.append([0, 0] if ended is None else [seq - ended[0], ended[3]])
+        if ended is not None:  # what is open inside it ends too, unless it is of a call beside it
+            at = open_.index(ended)
+            beside = [one for one in open_[at:] if call and one[2] not in (None, call)]
+            open_[at:] = beside
+    assert [[entry[UP], entry[DEPTH]] for entry in writer.entries] == expected

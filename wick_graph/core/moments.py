@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
@@ -322,7 +322,7 @@ def moment_of(chunk: Any, name: str, reply: str, place: Place | None = None) -> 
     return Moment("model", "chunk", name, {"chunk": named}, place=place)
 
 
-async def notify(listener: Listener, moment: Moment) -> Directive:
-    """Record a moment, and hold the run there as long as the listener wants."""
+def notify(listener: Listener, moment: Moment) -> Awaitable[Directive]:
+    """Record a moment; to await the result holds the run there as long as the listener wants."""
     listener.record(moment)
-    return await listener.at(moment)
+    return listener.at(moment)

@@ -23,11 +23,10 @@ from wick_graph.core.bridge import Bridge
 from wick_graph.core.moments import PASSES, Directive, Listener, Moment
 from wick_graph.core.stopping import Stopwatch
 from wick_graph.errors import ReplayError, WickError
-from wick_graph.journal.encode import Maker
 from wick_graph.journal.entry import Entry, RunRecord, entry_of
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, PageContent, Visit
 from wick_graph.journal.reader import record_of
-from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer
+from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer, plans_of
 from wick_graph.journal.replay import STREAMED
 from wick_graph.journal.tracebacks import message_of
 from wick_graph.runtime.context import Run
@@ -87,21 +86,6 @@ class _BareEncoder:
     def __init__(self) -> None:
         self.hooks: dict[str, int] = {}
         self.names: dict[str, str] = {}
-        self.makers: dict[tuple[str, str], Maker] = {
-            ("hook", "enter"): _of_hook,
-            ("hook", "exit"): _of_hook,
-            ("hook", "error"): _of_hook,
-            ("tool", "enter"): _of_call,
-            ("node", "retry"): _of_error,
-            ("route", "taken"): _of_route,
-            ("tool", "exit"): _of_result,
-            ("tool", "error"): _of_error,
-            ("node", "error"): _of_error,
-            ("model", "error"): _of_error,
-            ("model", "retry"): _of_error,
-            ("model", "fallback"): _of_error,
-            ("run", "error"): _of_error,
-        }
 
 
 class Listing:
@@ -123,7 +107,7 @@ class Listing:
         if moment.kind == "model" and moment.phase == "chunk" and not moment.seq:
             return None
         if self._writer is None:
-            self._writer = Writer(self._encoder, self._counters, moment.at_ns)
+            self._writer = Writer(self._encoder, self._counters, moment.at_ns, _PLANS)
         if not moment.seq:
             moment.seq = self._last + 1
         self._last = moment.seq
@@ -186,6 +170,25 @@ def _of_error(_: Any, moment: Moment, visit: Visit, frame: Frame) -> Fields:
 
 def _said(error: Any) -> Fields:
     return {} if error is None else {"e": [type(error).__name__, message_of(error)[:_ERROR]]}
+
+
+_PLANS: Final = plans_of(
+    {
+        ("hook", "enter"): _of_hook,
+        ("hook", "exit"): _of_hook,
+        ("hook", "error"): _of_hook,
+        ("tool", "enter"): _of_call,
+        ("node", "retry"): _of_error,
+        ("route", "taken"): _of_route,
+        ("tool", "exit"): _of_result,
+        ("tool", "error"): _of_error,
+        ("node", "error"): _of_error,
+        ("model", "error"): _of_error,
+        ("model", "retry"): _of_error,
+        ("model", "fallback"): _of_error,
+        ("run", "error"): _of_error,
+    }
+)
 
 
 HOLDS: Final = frozenset(

@@ -234,8 +234,8 @@ class Router(Runnable[Any, Any]):
         )
         if run.listener.active:
             data = {"target": target, "state": input, "explain": lambda: explain(input)}
-            listener = NodeListener(run.listener, place_of("model", config or {}))
-            listener.record(Moment("route", "taken", self.name, data))
+            place = place_of("model", config or {})
+            run.listener.record(Moment("route", "taken", self.name, data, place=place))
         return target
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
@@ -144,8 +144,8 @@ def writes_of(writes: Sequence[tuple[str, Any]], visit: Visit, mask: Mask) -> li
     """Encode writes."""
     made: list[list[Any]] = []
     for channel, value in writes:
-        if channel == "messages" and (not value or _listed(value)):
-            made += [_message(m, visit) for m in _listed(value)]
+        if channel == "messages" and ((listed := _listed(value)) or not value):
+            made += [_message(m, visit) for m in listed]
         elif isinstance(value, dict) and channel not in _WHOLE:
             made += [[channel, SET, str(key)] for key in value]
         elif isinstance(value, _SCALARS):
@@ -187,6 +187,10 @@ def _listed(value: Any) -> list[BaseMessage]:
 # the arguments as they reach the hooks and the tool.
 
 
+COPIED: Final = frozenset({"tool", "model"})
+"""The kinds of moments that `MutationGuard` may copy data of."""
+
+
 @dataclass(frozen=True, slots=True)
 class MutationGuard:
     """Copies replies and arguments early if hooks see them: only hooks can change them."""
@@ -220,29 +224,35 @@ _SHARED: Final = (
 
 _FIELDS: Final = (*_SHARED, "additional_kwargs", "response_metadata")
 
+_shared_of: Final = itemgetter(*_SHARED)
+
 
 def parts_of(reply: AIMessage | Reply) -> dict[str, Any]:
     """Return the model's fields, without the engine's mark."""
     held = reply.fields if isinstance(reply, Reply) else reply.__dict__
     parts = {name: held[name] for name in _FIELDS}
-    if "wick" in parts["response_metadata"]:
-        given = parts["response_metadata"].items()
-        parts["response_metadata"] = {key: value for key, value in given if key != "wick"}
+    parts["response_metadata"] = _without_mark(parts["response_metadata"])
     if isinstance(reply, Reply) and reply.calls is not None:
         parts["tool_calls"] = unpacked(reply.calls)
     return parts
 
 
+def _without_mark(metadata: dict[str, Any]) -> dict[str, Any]:
+    if "wick" not in metadata:
+        return metadata
+    return {key: value for key, value in metadata.items() if key != "wick"}
+
+
 def is_kept(reply: Reply, kept: AIMessage) -> bool:
     """Return whether a message of the thread is the reply as received."""
     own, there = reply.fields, kept.__dict__
-    if any(own[name] is not there[name] and own[name] != there[name] for name in _SHARED):
+    if _shared_of(own) != _shared_of(there):
         return False
     if own["additional_kwargs"] != without_time(there["additional_kwargs"]):
         return False
     if reply.calls is not None and reply.calls != packed(kept.tool_calls):
         return False
-    same: bool = own["response_metadata"] == parts_of(kept)["response_metadata"]
+    same: bool = own["response_metadata"] == _without_mark(there["response_metadata"])
     return same
 
 
@@ -293,6 +303,10 @@ USAGE: Final = (
 _USED: Final = attrgetter(*USAGE)
 
 
+_LEADS: Final = (("g", "goto"), ("s", "sends"))
+"""Where a node of another graph leads to."""
+
+
 class FieldEncoder:
     """Encodes the fields of one run's moments."""
 
@@ -314,7 +328,6 @@ class FieldEncoder:
         self._digests = b"", b""
         self._routes: dict[Any, bytes] = {}
         self._asked_by = ""
-        self.makers = MAKERS
 
     # --- run and node ----------------------------------------------------------------------------
 
@@ -343,15 +356,15 @@ class FieldEncoder:
 
         Of other graphs `g` the nodes that it leads to, and `s` those that it sends to.
         """
-        writes = moment.data["writes"]
-        self.values.mask.see(writes)
-        fields: Fields = {"w": writes_of(writes, visit, self.values.mask)} if writes else {}
+        data, mask = moment.data, self.values.mask
+        writes = data["writes"]
+        mask.see(writes)
+        fields: Fields = {"w": writes_of(writes, visit, mask)} if writes else {}
         if visit.replies:
             kept = next((m for m in messages_in(writes) if isinstance(m, AIMessage)), None)
             fields["y"] = self._settled(moment.seq, visit, kept)
-        for letter, name in (("g", "goto"), ("s", "sends")):
-            if moment.data.get(name):
-                fields[letter] = moment.data[name]
+        if len(data) > 1:
+            fields |= {letter: data[name] for letter, name in _LEADS if data.get(name)}
         visit.state = None
         return fields
 
@@ -453,7 +466,7 @@ class FieldEncoder:
 
     def _head_of(self, request: ModelRequest, tools: Sequence[Any], by: Mapping[str, str]) -> bytes:
         fixed = (request.purpose, request.withheld, model_name(request))
-        now = (request.system, [id(tool) for tool in tools], request.settings, fixed, by)
+        now = (request.system, [*map(id, tools)], request.settings, fixed, by)
         if now == self._head:
             return self._head_ref
         schemas = [] if request.withheld else [tool.schema for tool in tools]
@@ -509,8 +522,7 @@ class FieldEncoder:
         kept = self._routes.get(seen) if seen else None
         if kept is None:
             reason, rules = moment.data["explain"]()
-            listed = [[r.label, r.predicate, r.result, r.reads] for r in rules]
-            kept = self._routes[seen] = self.values.keep([reason, listed])
+            kept = self._routes[seen] = self.values.keep([reason, [*map(list, rules)]])
         return {"v": kept, "l": ends, "n": 0 if ends else len(target)}
 
     # --- tools -----------------------------------------------------------------------------------

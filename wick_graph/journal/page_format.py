@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import compress, repeat
+from operator import is_
 from typing import Any, Final
 
 import ormsgpack
 from langchain_core.messages import AIMessage
 
-from wick_graph.core.moments import Place
 from wick_graph.errors import StorageError
 from wick_graph.journal.request_key import packed
 from wick_graph.store.codec import fold, unfold
 from wick_graph.store.journal_rows import RUN_BYTES
-from wick_graph.store.row_format import pack_id
 
 # --- The layout of moments in a page: short lists of numbers, and the tables of their names.
 #
@@ -167,66 +167,53 @@ def unpack_page(body: bytes) -> PageContent:
 # --- What is open while a run goes on: the stack of one visit of a node.
 
 
-_UUID = 36
-
 CALL, TOOL = 6, 7
 """Where a place holds its tool call's id and the tool's name."""
 
 
-@dataclass(slots=True)
 class Frame:
     """Something that was entered and not left yet."""
 
-    seq: int
-    kind: str
-    """Kind and phase of the moment that opened it."""
-    depth: int
-    at: int
-    """Microseconds since the run began."""
     value: Any = None
     """What went in."""
-    call: str | None = None
-    """Its call, if several calls run at once in one visit."""
     inner: Any = None
     """What came out of the frame inside of this one that was left last."""
 
+    def __init__(self, seq: int, kind: str, depth: int, at: int, call: str | None = None) -> None:
+        self.seq = seq
+        self.kind = kind
+        """Kind and phase of the moment that opened it."""
+        self.depth = depth
+        self.at = at
+        """Microseconds since the run began."""
+        self.call = call
+        """Its call, if several calls run at once in one visit."""
 
-@dataclass(slots=True)
+
 class Visit:
     """One visit of a node: where it is, and what is open in it."""
 
-    place: list[Any]
-    """Node, task, checkpoint, superstep, step, visit, call id, tool: as a page holds it."""
-    within: str = ""
-    """The task of the surrounding visit, for a node of a subgraph."""
-    frames: list[Frame] = field(default_factory=list)
-    replies: list[tuple[int, Reply]] = field(default_factory=list)
-    """Replies of models: their moment, and what came."""
-    chunks: list[tuple[int, list[int]]] = field(default_factory=list)
-    """For each attempt: when its first piece arrived, and how many there have been."""
     state: Any = None
     """What the node was given."""
     taken: Any = None
     """What could change of the moment that is being written down, as it was when it happened."""
     own: Any = None
     """What a tool itself returned, before hooks saw it."""
-    page: int = -1
+    page = -1
     """The page that holds the place, by its first moment."""
-    index: int = 0
+    index = 0
     """Where in the page."""
 
-
-def place_row(place: Place, node: Any, step: int, visit: int) -> list[Any]:
-    """Return a place as a page holds it."""
-    task, checkpoint = _packed(place.task), _packed(place.checkpoint)
-    return [node, task, checkpoint, place.superstep, step, visit, None, None]
-
-
-def _packed(text: str) -> bytes:
-    """Do as `pack_id`, faster for the ids that LangGraph makes."""
-    if len(text) == _UUID and text[14] in "16":
-        return bytes.fromhex(text.replace("-", ""))
-    return pack_id(text)
+    def __init__(self, place: list[Any], within: str = "") -> None:
+        self.place = place
+        """Node, task, checkpoint, superstep, step, visit, call id, tool: as a page holds it."""
+        self.within = within
+        """The task of the surrounding visit, for a node of a subgraph."""
+        self.frames: list[Frame] = []
+        self.replies: list[tuple[int, Reply]] = []
+        """Replies of models: their moment, and what came."""
+        self.chunks: list[tuple[int, list[int]]] = []
+        """For each attempt: when its first piece arrived, and how many there have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +273,11 @@ def unpack_about(data: bytes) -> dict[str, Any]:
 
 
 def _renamed(about: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {
-        names.get(name, name): {names.get(key, key): one for key, one in value.items()}
-        if type(value) is dict
-        else value
-        for name, value in about.items()
-    }
+    made = _keyed(about, names)
+    for name in compress(made, map(is_, map(type, made.values()), repeat(dict))):
+        made[name] = _keyed(made[name], names)
+    return made
+
+
+def _keyed(data: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
+    return dict(zip(map(names.get, data, data), data.values(), strict=True))

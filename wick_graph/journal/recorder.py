@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from wick_graph.core.moments import Directive, JournalLevel, Moment, Place, Take
-from wick_graph.journal.encode import FieldEncoder, MutationGuard
+from wick_graph.journal.encode import COPIED, MAKERS, FieldEncoder, Maker, MutationGuard
 from wick_graph.journal.page_format import (
     CALL,
     ENDS,
@@ -22,11 +23,11 @@ from wick_graph.journal.page_format import (
     Visit,
     pack_about,
     pack_page,
-    place_row,
 )
 from wick_graph.journal.value_store import ValueStore
 from wick_graph.store.dialect import Database
 from wick_graph.store.journal_rows import Batch, JournalRows, RunRow
+from wick_graph.store.row_format import pack_id
 
 # --- Encode moments as entries of a page, and nest them.
 
@@ -38,8 +39,6 @@ _LOST: Final = {"k": ["event", "not recorded"]}
 _UNNAMED: Final = frozenset({"node", "interrupt", "route"})
 """Kinds with the same name as their place."""
 
-_KEYS: Final = {kind: f"{kind[0]}.{kind[1]}" for kind in KINDS}
-
 
 @dataclass(slots=True)
 class BranchCounters:
@@ -50,17 +49,14 @@ class BranchCounters:
     visits: dict[str, int] = field(default_factory=dict)
     """Visits of each node."""
 
-    def enter(self, node: str) -> tuple[int, int]:
-        """Count a visit; return its number among all, and among those of its node."""
-        self.steps += 1
-        self.visits[node] = visit = self.visits.get(node, 0) + 1
-        return self.steps, visit
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """How to encode moments of a kind and phase."""
 
+    make: Maker | None
+    """What encodes their fields."""
+    code: int
+    """Their number in a page."""
     key: str
     ends: str | None
     """The kind that it ends."""
@@ -68,22 +64,46 @@ class Plan:
     named: bool
 
 
-_PLANS: Final = {
-    kind: Plan(_KEYS[kind], ENDS.get(kind), kind in OPENS, kind[0] not in _UNNAMED)
-    for kind in KINDS
-}
+Plans = dict[tuple[str, str], Plan]
+
+
+def plans_of(makers: Mapping[tuple[str, str], Maker]) -> Plans:
+    """Return how to encode moments of each kind and phase, with these makers of their fields."""
+    made = {}
+    for kind, code in KINDS.items():
+        key, named = f"{kind[0]}.{kind[1]}", kind[0] not in _UNNAMED
+        made[kind] = Plan(makers.get(kind), code, key, ENDS.get(kind), kind in OPENS, named)
+    return made
+
+
+PLANS: Final = plans_of(MAKERS)
+
+
+def _kind_of(_: FieldEncoder, moment: Moment, visit: Visit, frame: Frame) -> Fields:
+    return {"k": [moment.kind, moment.phase]}
+
+
+_UNKNOWN: Final = Plan(_kind_of, EVENT, "event.event", None, False, True)
 
 
 class Writer:
     """Encodes the moments of one run, in order."""
 
-    def __init__(self, encoder: FieldEncoder, counters: BranchCounters, started_ns: int) -> None:
+    def __init__(
+        self,
+        encoder: FieldEncoder,
+        counters: BranchCounters,
+        started_ns: int,
+        plans: Plans = PLANS,
+    ) -> None:
         self.encoder = encoder
+        self._plans = plans
         self.counters = counters
         self._started = started_ns
         self._visits: dict[str, Visit] = {}
         self._checkpoint = ""
         self._run = Visit([])
+        """What belongs to no node; its place in a page is 0."""
         self.page = 0
         """The first moment of the open page; 0 before there is one."""
         self.places: list[list[Any]] = []
@@ -91,33 +111,48 @@ class Writer:
 
     def begin(self, first: int) -> None:
         """Begin a page."""
-        self.page, self.places, self.entries = first, [], []
+        self.page = self._run.page = first
+        self.places, self.entries = [], []
 
     def add(self, moment: Moment, taken: Any) -> None:
         """Encode a moment; `taken` is its early copy of data that hooks may have changed."""
         kind = moment.kind, moment.phase
-        plan, make = _PLANS.get(kind) or _UNKNOWN, self.encoder.makers.get(kind)
-        place = moment.place
+        make, code, key, ends, opens, named = self._plans.get(kind, _UNKNOWN)
+        seq, call, place = moment.seq, moment.call_id, moment.place
         visit = self._run if place is None else self._visits.get(place.task) or self._visit(place)
         visit.taken = taken
         at = (moment.at_ns - self._started) // 1000
         frames = visit.frames
-        if plan.ends is None:
-            around = _of_call(frames, moment.call_id) or self._around(visit)
-            depth, up = (around.depth + 1, moment.seq - around.seq) if around else (0, 0)
-            frame = Frame(moment.seq, plan.key, depth, at, call=moment.call_id)
-            fields = make(self.encoder, moment, visit, frame) if make is not None else {}
-            if plan.opens:
-                frames.append(frame)
+        if ends is None:
+            around = (_of_call(frames, call) if frames else None) or self._around(visit)
+            if around is None:
+                depth = up = 0
+            else:
+                depth, up = around.depth + 1, seq - around.seq
+            frame = Frame(seq, key, depth, at, call)
         else:
-            left = _left(frames, plan.ends, moment.call_id)
-            frame = left or Frame(moment.seq, plan.ends, 0, at)
-            depth, up = frame.depth, moment.seq - frame.seq
-            fields = make(self.encoder, moment, visit, frame) if make is not None else {}
+            if call is None and frames and frames[-1].kind == ends:
+                frame = frames.pop()
+            else:
+                frame = _left(frames, ends, call) or Frame(seq, ends, 0, at)
+            depth, up = frame.depth, seq - frame.seq
+        fields: Fields = {} if make is None else make(self.encoder, moment, visit, frame)
+        if opens:
+            frames.append(frame)
+        elif ends is not None:
             fields["d"] = at - frame.at
-            if (around := _of_call(frames, moment.call_id)) is not None:
+            if frames and (around := _of_call(frames, call)) is not None:
                 around.inner = frame.inner
-        self._append(plan, moment, visit, [KINDS.get(kind, EVENT), at, up, depth], fields)
+        if call is not None and not (visit.place and visit.place[CALL] == call):
+            fields["i"] = call
+        name = self._shortened(moment, visit.place) if named else None
+        index = visit.index if visit.page == self.page else self._put(visit)
+        entry: PageEntry = [code, at, up, depth, index]
+        if fields:
+            entry += (name, fields)
+        elif name is not None:
+            entry.append(name)
+        self.entries.append(entry)
 
     def gap(self, moment: Moment) -> None:
         """Record a moment that could not be encoded."""
@@ -125,6 +160,8 @@ class Writer:
 
     def count_chunk(self, moment: Moment) -> None:
         """Count a piece of a streamed reply, or all that its moment is going to count."""
+        if moment.kind != "model":
+            return
         if moment.place is not None and (visit := self._visits.get(moment.place.task)):
             at = (moment.at_ns - self._started) // 1000
             visit.chunks.append((at, moment.data.get("count", _ONE)))
@@ -136,35 +173,16 @@ class Writer:
             return outer.frames[-1]
         return self._run.frames[-1] if self._run.frames and visit is not self._run else None
 
-    def _append(
-        self, plan: Plan, moment: Moment, visit: Visit, entry: PageEntry, fields: Fields
-    ) -> None:
-        if plan is _UNKNOWN:
-            fields["k"] = [moment.kind, moment.phase]
-        call, place = moment.call_id, visit.place
-        if visit is self._run:
-            entry.append(0)
-            if call is not None:
-                fields["i"] = call
-        else:
-            if visit.page != self.page:
-                visit.page = self.page
-                self.places.append(place)
-                visit.index = len(self.places)  # 0 is no place
-            entry.append(visit.index)
-            if call is not None and place[CALL] != call:
-                fields["i"] = call
-        name = moment.name if plan.named else None
-        if name is not None:
-            name = self._shortened(moment.kind, name, place)
-        if fields:
-            entry += (name, fields)
-        elif name is not None:
-            entry.append(name)
-        self.entries.append(entry)
+    def _put(self, visit: Visit) -> int:
+        """Put a visit's place into the open page; return its number there."""
+        visit.page = self.page
+        self.places.append(visit.place)
+        visit.index = len(self.places)  # 0 is no place
+        return visit.index
 
-    def _shortened(self, kind: str, name: str, place: list[Any]) -> Any:
-        """Return None for a name that the place or the run implies."""
+    def _shortened(self, moment: Moment, place: list[Any]) -> Any:
+        """Return a moment's name, or None for one that the place or the run implies."""
+        kind, name = moment.kind, moment.name
         if kind == "hook":
             return self.encoder.hooks.get(name, name)
         if kind == "tool":
@@ -172,13 +190,16 @@ class Writer:
         return None if name in ("", self.encoder.names.get(kind)) else name
 
     def _visit(self, place: Place) -> Visit:
-        if place.checkpoint != self._checkpoint:  # the previous ones have ended
-            self._checkpoint = place.checkpoint
+        node, task, checkpoint, superstep, within = place
+        if checkpoint != self._checkpoint:  # the previous ones have ended
+            self._checkpoint = checkpoint
             self._visits = {k: v for k, v in self._visits.items() if v.frames}
-        step, number = self.counters.enter(place.node)
-        node = NODES.get(place.node, place.node)
-        row = place_row(place, node, step, number)
-        made = self._visits[place.task] = Visit(row, within=place.within)
+        counters = self.counters
+        counters.steps = step = counters.steps + 1
+        counters.visits[node] = number = counters.visits.get(node, 0) + 1
+        ids = pack_id(task), pack_id(checkpoint)  # remembered: the store packs them too
+        row = [NODES.get(node, node), *ids, superstep, step, number, None, None]
+        made = self._visits[task] = Visit(row, within)
         return made
 
 
@@ -206,8 +227,6 @@ def _left(frames: list[Frame], opener: str, call: str | None) -> Frame | None:
 
 _ONE: Final = [1]
 
-_UNKNOWN: Final = Plan("event.event", None, False, True)
-
 
 # --- The journal as a listener: it numbers moments, and its pages join the run's own commits.
 #
@@ -218,7 +237,7 @@ _UNKNOWN: Final = Plan("event.event", None, False, True)
 
 _log: Final = logging.getLogger(__name__)
 
-_ENDS: Final = {("run", "exit"), ("run", "error")}
+_ENDS: Final = ("exit", "error")
 
 
 class JournalListener:
@@ -296,14 +315,19 @@ class JournalListener:
 
     def record(self, moment: Moment) -> None:
         """Number a moment and keep it until the next commit."""
-        piece = moment.phase == "chunk" and moment.kind == "model"
-        if piece and not moment.data["chunk"].content:  # of a call, which the reply has whole
-            return
+        taken = None
+        if moment.kind in COPIED:
+            if moment.kind == "model" and moment.phase == "chunk":
+                if not moment.data["chunk"].content:  # of a call, which the reply has whole
+                    return
+                if not self._full:  # it is only counted
+                    with self._lock:
+                        self._waiting.append((moment, None))
+                    return
+            taken = self._guard.of_moment(moment)
         with self._lock:
-            if not piece or self._full:
-                self._last += 1
-                moment.seq = self._last
-            self._waiting.append((moment, self._guard.of_moment(moment)))
+            self._last = moment.seq = self._last + 1
+            self._waiting.append((moment, taken))
 
     def pieces(self, name: str, place: Place | None) -> Take | None:
         """Return what counts the pieces of a reply; None at the level `full`."""
@@ -367,7 +391,17 @@ class JournalListener:
         first = next((moment.seq for moment, _ in waiting if moment.seq), 0)
         writer.begin(first)
         for moment, taken in waiting:
-            self._write(moment, taken)
+            if moment.phase == "chunk":
+                writer.count_chunk(moment)
+                if not moment.seq:
+                    continue
+            try:
+                writer.add(moment, taken)
+            except Exception:  # an error of the journal never ends a run
+                _log.exception("a moment was not recorded: %s %s", moment.kind, moment.phase)
+                writer.gap(moment)
+            if moment.kind == "run" and moment.phase in _ENDS:
+                self._close(moment)
         if writer.entries:
             content = pack_page(self._run.number, first, writer.places, writer.entries)
             batch.page = first + len(writer.entries) - 1, content
@@ -379,20 +413,6 @@ class JournalListener:
             batch.run, self._dirty = self._run, False
         writer.begin(0)
         return batch
-
-    def _write(self, moment: Moment, taken: Any) -> None:
-        """Encode a moment; an error of the journal is logged, and never ends a run."""
-        if moment.phase == "chunk" and moment.kind == "model":
-            self._writer.count_chunk(moment)
-        if not moment.seq:
-            return
-        try:
-            self._writer.add(moment, taken)
-        except Exception:
-            _log.exception("a moment was not recorded: %s %s", moment.kind, moment.phase)
-            self._writer.gap(moment)
-        if (moment.kind, moment.phase) in _ENDS:
-            self._close(moment)
 
     def _close(self, moment: Moment) -> None:
         counters = self._writer.counters

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import compress, repeat
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -107,10 +108,10 @@ _looked: Final[list[tuple[dict[Any, Any], frozenset[str]]]] = []
 
 
 def _secrets_of(model: Any) -> Iterator[str]:
-    for name in type(model).model_fields if isinstance(model, BaseModel) else ():
-        value = getattr(model, name, None)
-        if isinstance(value, SecretStr):
-            yield value.get_secret_value()
+    fields = type(model).model_fields if isinstance(model, BaseModel) else ()
+    values: list[Any] = [*map(getattr, repeat(model), fields, repeat(None))]
+    for value in compress(values, map(isinstance, values, repeat(SecretStr))):
+        yield value.get_secret_value()
 
 
 class Mask:

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -298,8 +298,7 @@ class Run:
         return self.context
 
 
-@dataclass(frozen=True, slots=True)
-class NodeContext:
+class NodeContext(NamedTuple):
     """The argument of a node's body beside the state."""
 
     spec: AgentSpec
