@@ -12,7 +12,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from tests.store.store_graphs import config
 from tests.store.test_store_sharing import Line
@@ -20,6 +21,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.checkpoint_write import CheckpointWriter, StepTransaction
 from wick_graph.store.codec import NIL, Codec
+from wick_graph.store.shapes import BY_CLASS, ID
 from wick_graph.store.sharing import NOTHING, ItemWriter
 from wick_graph.store.thread_cache import ChannelItems
 
@@ -238,6 +240,32 @@ def test_the_objects_of_a_channel_without_a_value_are_forgotten() -> None:
         line.put(count=2)
         gc.collect()
         assert gone() is None
+
+
+def test_an_object_is_written_by_all_fields_that_differ_from_their_defaults() -> None:
+    usage: Any = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    bare = AIMessage("text", name="n", tool_calls=[{"name": "f", "args": {}, "id": "c"}])
+    del bare.__dict__["name"], bare.__dict__["additional_kwargs"], bare.__dict__["content"]
+    objects: list[Any] = [
+        bare,
+        AIMessage.model_construct(content=None, name="", tool_calls=(), invalid_tool_calls=[]),
+        AIMessage("", id="i", usage_metadata=usage),
+        ToolMessage("text", tool_call_id="c", artifact=0, status="error"),
+        ToolMessage.model_construct(content="text", tool_call_id=None, artifact=False),
+        Document("text", metadata={"a": 1}),
+    ]
+    for value in objects:
+        shape = BY_CLASS[type(value)]
+        wanted = {}
+        for name, letter, default in shape.fields:
+            if name in vars(value):
+                field = vars(value)[name]
+                if type(field) is not type(default) or field != default:
+                    wanted[letter] = field
+        assert shape.write(value)[1] == wanted
+        assert list(shape.write(value)[1]) == list(wanted)
+        wanted.pop(ID, None)
+        assert shape.write(value, with_id=False)[1] == wanted
 
 
 def test_none_is_encoded_as_the_codec_does() -> None:

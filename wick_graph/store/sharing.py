@@ -189,28 +189,26 @@ class ItemWriter:
         done = len(known.values) if known else 0
         if self._cache.unlearned and len(values) - done > _FEW:
             learn_lately_read(self._db, self._cache, self._thread_id)
-        own, rest = list[int](), list[int]()
-        new = own if home is lane else rest
+        own, rest = list(known.ranges) if known else [], list[int]()
+        into, new = own, own if home is lane else rest
         fresh = values[done:]
         ones = [*_identities(None if keys is None else keys[done:], fresh)]
         found = map(lately.get, ones, map(index.get, ones))
         for one, value, place in zip(ones, fresh, found, strict=True):
             if place is None or rest:
-                made_at = self._element(home, keys is not None, one[-1], value)
-                new.append(made_at)
+                place, into = self._element(home, keys is not None, one[-1], value), new
                 if not keep and home is lane:
-                    lately[one] = made_at
+                    lately[one] = place
                     self._alive.append(value)
+            if into and into[-2] + into[-1] == place:
+                into[-1] += 1
             else:
-                own.append(place)
-        ranges = _extended(known.ranges if known else (), own)
+                into += (place, 1)
         if keep:
-            made = Known(keys, values, ranges)
+            made = Known(keys, values, own)
             lane.remember(made if known is None else made.continuing(known), known)
-        form: list[Any] = [kind, [lane.id, *ranges]] if ranges else [kind]
-        if rest:
-            form.append([home.id, *_extended((), rest)])
-        return form
+        form = [kind, [lane.id, *own]] if own else [kind]
+        return [*form, [home.id, *rest]] if rest else form
 
     def _found(
         self,
@@ -347,16 +345,3 @@ def _prefix(recent: Iterable[Known], keys: list[Any] | None, values: list[Any]) 
         if keys is None or known.keys is None or all(map(is_, known.keys, keys)):
             return known
     return None
-
-
-def _extended(ranges: Sequence[int], places: Iterable[int]) -> list[int]:
-    """Return ranges with further places behind them."""
-    made = list(ranges)
-    end = made[-2] + made[-1] if made else None
-    for place in places:
-        if place == end:
-            made[-1] += 1
-        else:
-            made += (place, 1)
-        end = place + 1
-    return made
