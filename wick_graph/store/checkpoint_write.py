@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress, count
+from operator import itemgetter, ne
 from typing import Any, Final
 
 import ormsgpack
@@ -31,7 +33,7 @@ from wick_graph.langgraph_config import (
     address_of,
 )
 from wick_graph.store.checkpoint_read import Reader, find
-from wick_graph.store.codec import Codec
+from wick_graph.store.codec import NIL, Codec
 from wick_graph.store.commit_policy import Apply, Entry
 from wick_graph.store.connection import StoreConnection, Strays
 from wick_graph.store.dialect import Database
@@ -40,11 +42,13 @@ from wick_graph.store.later import schema, statements
 from wick_graph.store.leases import Lease, fence, waits_for_first_step, writer_of
 from wick_graph.store.row_format import (
     CheckpointBody,
+    Form,
     WritesBody,
     is_source,
     is_step,
     pack_id,
     pack_path,
+    text_bytes,
 )
 from wick_graph.store.sharing import NOTHING, ItemWriter
 from wick_graph.store.thread_cache import AllowedBranches, ChannelItems, ThreadCache
@@ -108,37 +112,37 @@ class StepTransaction:
             ThreadBusyError: It does not continue the thread's head, and no branch is allowed.
         """
         own, before = pack_id(checkpoint["id"]), pack_id(parent) if parent else None
-        head = self._cache.head(self._db, self._ns)
+        space = self._space
+        head = space.head if space.knows_head else self._cache.head(self._db, self._ns)
         if metadata.get("source") != "fork":  # a fork is never made by accident
             place = (self._thread_id, self._namespace)
             self._forks.check(place, own, before, None if head is None else head[0])
-        self._warm(parent)
+        if not space.warm:
+            self._warm(parent)
         writes = self._cache.take_written(self._ns, before)
         given = (checkpoint, metadata, new_versions, parent, held)
-        self._space.saved = None if is_last else given
+        space.saved = None if is_last else given
         body = self._body(checkpoint, new_versions, held, writes)
-        self._number_outer(metadata.get("parents"))
+        if outer := metadata.get("parents"):
+            self._number_outer(outer)
         rest = dict(metadata)
         source = rest.pop("source") if is_source(rest.get("source")) else None
         step = rest.pop("step") if is_step(rest.get("step")) else None
         run = pack_id(rest.pop("run_id")) if type(rest.get("run_id")) is str else None
-        meta: bytes | None = None
-        if rest:
-            home = self._cache.lane(self._ns)
-            meta = ormsgpack.packb(self._writer.share(home, self._codec.pack(rest)))
-        context = (
-            self._cache.id,
-            self._ns,
-            own,
-            before,
-            source,
-            step,
-            run,
-        )
+        meta = self._meta(rest) if rest else None
+        context = (self._cache.id, self._ns, own, before, source, step, run)
         self._writer.flush()
         self._put(context, meta, body)
         if self._strays:
             self._strays.sweep(self._db, self._cache.id, (self._ns, own))
+
+    def _meta(self, rest: dict[str, Any]) -> bytes:
+        """Return the metadata of a row's column; of one run it is the same again and again."""
+        packed, space = self._codec.pack(rest), self._space
+        if space.meta is None or space.meta[0] != packed:
+            home = self._cache.lane(self._ns)
+            space.meta = packed, ormsgpack.packb(self._writer.share(home, packed))
+        return space.meta[1]
 
     def _number_outer(self, parents: Any) -> None:
         """Reserve lower numbers for the checkpoints of the graphs around this one."""
@@ -185,14 +189,21 @@ class StepTransaction:
         """
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
         home = None if alone else self._cache.lane(self._ns)
-        made, lanes = WritesBody(), self._lanes
-        written = self._cache.note_written(self._ns, keys[2])
+        made, lanes, names = WritesBody(), self._lanes, self._names
+        written, form_of = self._cache.note_written(self._ns, keys[2]), self._writer.form
+        form: Form
         for position, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, position)
-            lane = lanes.get(channel) or self._lane(channel)
-            form = self._writer.write(lane, home, value)
-            made.put(index, lane.id, form)
-            written.setdefault(lane.id, []).append(value)
+            if value is None:  # mostly it only tells which node comes next
+                number, form = names.get(channel) or self._number(channel), NIL
+            else:
+                lane = lanes.get(channel) or self._lane(channel)
+                number, form = lane.id, form_of(value, lane, home or lane, NOTHING, keep=False)
+            if index < 0:
+                made.put(index, number, form)
+            else:
+                made.flat += (index, number, form)
+            written[number].append(value)
         self._writer.flush()
         row = (*keys, pack_path(path))
         sealed = self._cache.seals.seal(made.dump(), *row)
@@ -248,9 +259,7 @@ class StepTransaction:
             self._count(keys, made)
 
     def _warm(self, parent: str | None) -> None:
-        """Read the parent checkpoint for what can be shared, if this process does not know it."""
-        if self._space.warm:
-            return
+        """Read the parent checkpoint, which this process does not know, for what can be shared."""
         self._space.warm = True
         row = find(self._db, self._cache, self._namespace, parent) if parent else None
         if row is not None:
@@ -263,55 +272,63 @@ class StepTransaction:
         held: Mapping[str, Any],
         writes: Mapping[int, list[Any]],
     ) -> CheckpointBody:
-        versions, marks = checkpoint["channel_versions"], self._cache.marks
-        lanes = self._lanes
-        values: list[Any] = []
-        for channel, value in checkpoint["channel_values"].items():
+        values = self._forms(checkpoint, new_versions, held, writes)
+        seen = self._seen(checkpoint["versions_seen"])
+        versions = self._flat(checkpoint["channel_versions"])
+        updated = checkpoint.get("updated_channels")
+        extra: bytes | None = None
+        if not _KNOWN.issuperset(checkpoint):
+            extra = self._codec.pack({k: v for k, v in checkpoint.items() if k not in _KNOWN})
+        changed = None if updated is None else self._numbers(updated)
+        v, ts = checkpoint["v"], checkpoint["ts"]
+        return CheckpointBody(v, ts, versions, seen, values, changed, extra)
+
+    def _forms(
+        self,
+        checkpoint: Mapping[str, Any],
+        new_versions: Mapping[str, Any],
+        held: Mapping[str, Any],
+        writes: Mapping[int, list[Any]],
+    ) -> list[Any]:
+        """Return channel, form, channel, form, …, and remember them for the next checkpoint."""
+        versions, values = checkpoint["channel_versions"], checkpoint["channel_values"]
+        lanes, names, form_of = self._lanes, self._names, self._writer.form
+        flat: list[Any] = []
+        for channel, value in values.items():
+            if value is None:  # as above
+                flat += (names.get(channel) or self._number(channel), NIL)
+                continue
             lane = lanes.get(channel) or self._lane(channel)
             version, own, last = versions.get(channel), held[channel], lane.last
-            written = writes.get(lane.id) if channel in new_versions else NOTHING
-            if written is NOTHING and last and last[1] is own and last[0] == version and not marks:
-                values += (lane.id, last[2])  # most channels do not change
+            if channel in new_versions:
+                form = form_of(value, lane, lane, writes.get(lane.id), keep=True)
+            elif last and last[1] is own and last[0] == version and not self._cache.marks:
+                flat += (lane.id, last[2])
+                continue
             else:
-                values += (lane.id, self._writer.channel(lane, version, own, written, value))
-        self._forget_absent(checkpoint["channel_values"])
-        seen: list[Any] = []
-        flats = self._cache.flats
-        names = self._names
-        for node, channels in checkpoint["versions_seen"].items():
-            number = names.get(node) or self._number(node)
-            known = flats.get(number)
-            if known is None or known[0] != channels:
-                known = flats[number] = dict(channels), self._flat(channels)
-            seen += (number, known[1])
-        updated = checkpoint.get("updated_channels")
-        extra = {key: value for key, value in checkpoint.items() if key not in _KNOWN}
-        return CheckpointBody(
-            checkpoint["v"],
-            checkpoint["ts"],
-            self._flat(versions),
-            seen,
-            values,
-            None if updated is None else [names.get(one) or self._number(one) for one in updated],
-            self._codec.pack(extra) if extra else None,
-        )
+                form = form_of(value, lane, lane, NOTHING, keep=True)
+            lane.last = (version, own, form)
+            flat += (lane.id, form)
+        for channel in self._space.valued - values.keys():  # its next value has a new version
+            lanes[channel].forget()
+        self._space.valued = lanes.keys() & values.keys()
+        return flat
 
-    def _forget_absent(self, values: Mapping[str, Any]) -> None:
-        """Forget what channels without a value held; they get a new version with their next."""
-        if len(self._lanes) > len(values):
-            for channel, lane in self._lanes.items():
-                if lane.last is not None and channel not in values:
-                    lane.forget()
+    def _seen(self, nodes: Mapping[str, Mapping[str, Any]]) -> list[Any]:
+        """Return node, [channel, version, …], node, …; from step to step few nodes change."""
+        known, flats = self._space.seen, self._space.flats
+        for node in compress(nodes, map(ne, nodes.values(), map(known.get, nodes))):
+            flats[node] = self._number(node), self._flat(nodes[node])
+            known[node] = dict(nodes[node])
+        return [*chain.from_iterable(map(flats.__getitem__, nodes))]
 
     def _flat(self, versions: Mapping[str, Any]) -> list[Any]:
-        names = self._names
-        flat: list[Any] = [None] * (2 * len(versions))
-        if names.keys() >= versions.keys():
-            flat[::2] = map(names.__getitem__, versions)
-        else:
-            flat[::2] = map(self._number, versions)
-        flat[1::2] = versions.values()
-        return flat
+        pairs = zip(self._numbers(versions), versions.values(), strict=True)
+        return [*chain.from_iterable(pairs)]
+
+    def _numbers(self, names: Iterable[str]) -> list[Any]:
+        numbers = [*map(self._names.get, names)]
+        return [*map(self._number, names)] if None in numbers else numbers
 
     def _lane(self, channel: str) -> ChannelItems:
         lane = self._lanes[channel] = self._cache.lane(self._number(channel))
@@ -362,20 +379,6 @@ Now = Callable[[], None]
 """Saves in one transaction what may not wait."""
 
 
-class Attempts:
-    """Whether a save was tried before: its commit may have succeeded though the answer was lost."""
-
-    __slots__ = ("_once",)
-
-    def __init__(self) -> None:
-        self._once = False
-
-    def again(self) -> bool:
-        """Note a try; return whether there was one before."""
-        before, self._once = self._once, True
-        return before
-
-
 @dataclass(slots=True)  # not frozen: one is made for each call
 class CheckpointWriter:
     """Saves checkpoints and writes of one store, at once or deferred."""
@@ -403,16 +406,18 @@ class CheckpointWriter:
         waits = waits or waits_for_first_step(config, at, metadata.get("source"))
         held = checkpoint["channel_values"]
         if waits:
-            values = {n: v.copy() if type(v) in _CHANGED else v for n, v in held.items()}
+            values = dict(held)
+            for name in compress(held, map(_CHANGED.__contains__, map(type, held.values()))):
+                values[name] = held[name].copy()
             kept: Any = {**checkpoint, "channel_values": values}
             checkpoint = kept
 
-        attempts = Attempts()
+        tries = count()  # after the first, a commit may have succeeded though its answer was lost
 
         def save(db: Database) -> None:
             self.core.deferred.raise_lost_write(at)
             step = self._step(db, at, lease)
-            if not (attempts.again() and step.has_checkpoint(checkpoint["id"])):
+            if not (next(tries) and step.has_checkpoint(checkpoint["id"])):
                 given = (checkpoint, metadata, new_versions, at.checkpoint_id, held)
                 step.checkpoint(*given, is_last=is_last)
 
@@ -440,35 +445,35 @@ class CheckpointWriter:
             )
         lease, policy = writer_of(config, at.checkpoint_id)
         # such a write replaces the task's last one: written twice it is the same
-        replaces = not WRITES_IDX_MAP.keys().isdisjoint([name for name, _ in writes])
+        replaces = not WRITES_IDX_MAP.keys().isdisjoint(map(itemgetter(0), writes))
         waits = self.core.deferred.writes_can_wait(at, policy, path, marked=replaces)
         alone = waits and (PUSH not in path or policy.single_call)
         if waits:
             writes = [(name, v.copy() if type(v) in _CHANGED else v) for name, v in writes]
 
-        attempts = Attempts()
+        tries = count()  # as above
 
         def save(db: Database) -> None:
             step, checkpoint = self._step(db, at, lease), at.checkpoint_id or ""
-            if replaces or not (attempts.again() and step.has_writes(checkpoint, writes, task_id)):
+            if replaces or not (next(tries) and step.has_writes(checkpoint, writes, task_id)):
                 step.writes(checkpoint, writes, task_id, path, alone=alone)
 
         return self._now_or_later(at, save, waits=waits)
 
     def _step(self, db: Database, at: Address, lease: Lease | None) -> StepTransaction:
         """Check the lease, once per member of a transaction, and return its access."""
-        cache = self.core.thread_for_writing(db, at.thread_id)
-        of = (self.core.member, id(lease), id(self.codec), id(cache), at.ns)
-        if self.core.step is not None and self.core.step[0] == of:
-            known: StepTransaction = self.core.step[1]
-            return known
-        fence(self.core, db, lease, cache.id, at.thread_id)
-        made = StepTransaction(
-            db, cache, self.codec, at.thread_id, at.ns, self.core.forks, self.core.strays
-        )
+        core, of = self.core, (self.core.member, id(lease), id(self.codec), at.ns)
+        if core.step is not None:
+            cache = core.caches.get(text_bytes(at.thread_id))
+            if core.step[0] == (*of, id(cache)):
+                known: StepTransaction = core.step[1]
+                return known
+        cache = core.thread_for_writing(db, at.thread_id)
+        fence(core, db, lease, cache.id, at.thread_id)
+        made = StepTransaction(db, cache, self.codec, at.thread_id, at.ns, core.forks, core.strays)
         if lease is not None and lease.names and not at.ns and cache.is_first("names"):
             made.begin_names(lease.names)
-        self.core.step = (of, made)
+        core.step = ((*of, id(cache)), made)
         return made
 
     def _now_or_later(self, at: Address, save: Apply, *, waits: bool) -> Now | None:

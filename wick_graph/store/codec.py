@@ -265,6 +265,9 @@ def read(data: list[Any]) -> Any:
 FORMAT: Final = 1
 """The first byte of everything that is stored."""
 
+NIL: Final = b"\xc0"
+"""None, encoded: most writes only tell which node comes next."""
+
 MAX_DEPTH: Final = 200
 """The most levels of lists and dicts in a value."""
 

@@ -33,8 +33,7 @@ Apply = Callable[[Any], None]
 """Writes an entry within a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitPolicy:
+class CommitPolicy(NamedTuple):
     """What of one superstep may wait for the next commit; by default nothing."""
 
     began_from: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -96,7 +97,7 @@ def row_hash(columns: Sequence[Any], body: bytes | None) -> int:
         made = int.from_bytes(body[:8], "little") ^ int.from_bytes(body[-8:], "little")
     if columns:
         packed = ormsgpack.packb(tuple(columns))
-        made ^= int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
+        made ^= _eight(blake2b(packed, digest_size=8).digest())[0]
     return made
 
 
@@ -105,12 +106,14 @@ def term(hashed: int) -> int:
     return (hashed & _HASH) << COUNT_BITS | 1
 
 
-Sums = dict[int, list[int]]
+Sums = defaultdict[int, list[int]]
 """Additions to the sums of each table, by row of `digests` or by thread."""
+
+_zeros: Final = ([0] * len(HASHED)).copy
 
 
 def _added(layers: Iterable[Sums]) -> Sums:
-    found: Sums = {}
+    found: Sums = defaultdict(_zeros)
     for layer in layers:
         for key, sums in layer.items():
             found[key] = [*map(add, found[key], sums)] if key in found else sums
@@ -126,29 +129,32 @@ class Account:
     __slots__ = ("_marked", "_rows", "_threads")
 
     def __init__(self) -> None:
-        self._rows: Sums = {}
-        self._threads: Sums = {}
+        self._rows: Sums = defaultdict(_zeros)
+        self._threads: Sums = defaultdict(_zeros)
         """The additions that may be counted at any step."""
         self._marked: list[tuple[Sums, Sums]] = []
         """Those before each mark; they are added up once, at the end."""
 
     def add(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Count a written row; `step` is the number of the checkpoint that it belongs to."""
-        self._sums(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
+        sums = self._threads[thread] if step is None else self._rows[thread << LANE_BITS | step]
+        sums[table] += (hashed & _HASH) << COUNT_BITS | 1
 
     def add_body(self, table: int, thread: int, body: bytes, step: int | None = None) -> None:
         """Count a written row with a check value that covers all its columns."""
         # `row_hash` and `term`, inlined: this is on the path of every step
         hashed = _eight(body)[0] ^ _eight(body, len(body) - 8)[0]
-        self._sums(thread, step)[table] += (hashed & _HASH) << COUNT_BITS | 1
+        sums = self._threads[thread] if step is None else self._rows[thread << LANE_BITS | step]
+        sums[table] += (hashed & _HASH) << COUNT_BITS | 1
 
     def remove(self, table: int, thread: int, hashed: int, step: int | None = None) -> None:
         """Subtract a row that was deleted, or is about to be replaced."""
-        self._sums(thread, step)[table] -= term(hashed)
+        sums = self._threads[thread] if step is None else self._rows[thread << LANE_BITS | step]
+        sums[table] -= term(hashed)
 
     def move(self, thread: int, sums: Sequence[int]) -> None:
         """Move the counts of a deleted step to the thread itself."""
-        own = self._sums(thread, 0)
+        own = self._rows[thread << LANE_BITS]
         own[:] = map(add, own, sums)
 
     def write(self, db: Database) -> None:
@@ -168,27 +174,18 @@ class Account:
     def mark(self) -> int:
         """Return a state that `restore` can go back to."""
         self._marked.append((self._rows, self._threads))
-        self._rows, self._threads = {}, {}
+        self._rows, self._threads = defaultdict(_zeros), defaultdict(_zeros)
         return len(self._marked)
 
     def restore(self, mark: int) -> None:
         """Forget what was counted since the mark, because none of it was stored."""
-        self._rows, self._threads = {}, {}
+        self._rows, self._threads = defaultdict(_zeros), defaultdict(_zeros)
         del self._marked[mark:]
 
     def forget(self) -> None:
         """Forget all counts, because the transaction is over."""
-        self._rows, self._threads, self._marked = {}, {}, []
-
-    def _sums(self, thread: int, step: int | None) -> list[int]:
-        if step is None:
-            held, key = self._threads, thread
-        else:
-            held, key = self._rows, thread << LANE_BITS | step
-        sums = held.get(key)
-        if sums is None:
-            sums = held[key] = [0] * len(HASHED)
-        return sums
+        self._rows, self._threads = defaultdict(_zeros), defaultdict(_zeros)
+        self._marked = []
 
 
 def _row(table: Table, key: str, parameter: str) -> Any:

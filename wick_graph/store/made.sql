@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: af840854fd8f62d32ce53e0ca1342602
+-- process takes it from here once it or a module that makes it has changed: 74600b9887f1f2eb8e595d2965dd86b3
 
 --: sqlite schema
 CREATE TABLE blobs (

@@ -172,7 +172,7 @@ _BELOW: Final = 100
 def _counted_from(numbers: tuple[int, ...]) -> tuple[int, bytes | list[int]]:
     """Return a number, and how far others are above it: a byte for each, if that is enough."""
     low = numbers[0] - _BELOW if numbers else 0
-    return low, _small([number - low for number in numbers])
+    return low, _small([*map((-low).__add__, numbers)])
 
 
 @lru_cache(maxsize=512)
@@ -214,21 +214,20 @@ class CheckpointBody:
 
     def dump(self) -> bytes:
         """Encode the body."""
-        stamp, versions, seen = _pack_time(self.ts), self.versions, self.seen
-        pairs = [*versions, *chain.from_iterable(seen[1::2])]
+        stamp, versions, seen, updated = _pack_time(self.ts), self.versions, self.seen, self.updated
+        flats = seen[1::2]
+        pairs = [*versions, *chain.from_iterable(flats)]
         marks = pairs[1::2]
         if self.seq is None or not _VERSIONS.issuperset(map(type, marks)):
-            plain = (self.v, stamp, versions, seen, self.values, self.updated, self.extra)
+            plain = (self.v, stamp, versions, seen, self.values, updated, self.extra)
             return ormsgpack.packb(plain if self.seq is None else (*plain, self.seq))
         table = dict(zip(dict.fromkeys(marks), count(), strict=False))
-        numbers = (*pairs[::2], *seen[::2], *self.values[::2], *(self.updated or ()))
-        parts = (
-            *(self.v, stamp, *_counted_from(numbers)),
-            *([*table], _small(list(map(table.__getitem__, marks)))),
-            *(_small([len(versions), *map(len, seen[1::2])]), self.values[1::2]),
-            *(None if self.updated is None else len(self.updated), self.extra, self.seq),
-        )
-        return ormsgpack.packb(parts)
+        numbers = (*pairs[::2], *seen[::2], *self.values[::2], *(updated or ()))
+        low, above = _counted_from(numbers)
+        places = _small([*map(table.__getitem__, marks)])
+        sizes = _small([len(versions), *map(len, flats)])
+        rest = (self.values[1::2], None if updated is None else len(updated), self.extra, self.seq)
+        return ormsgpack.packb((self.v, stamp, low, above, [*table], places, sizes, *rest))
 
     @classmethod
     def load(cls, data: bytes) -> CheckpointBody:

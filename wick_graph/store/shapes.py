@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
+from operator import is_not
 from typing import Any, Final
 
 from langchain_core.documents import Document
@@ -84,6 +86,8 @@ class Shape:
     cls: type[BaseModel]
     fields: tuple[tuple[str, str, Any], ...]
     """Name, letter and default of each field; nothing equals the default of a required field."""
+    defaults: tuple[Any, ...]
+    """The same defaults."""
     fixed: dict[str, Any]
     """Each field with its immutable default, in the order of the class."""
     fresh: tuple[tuple[str, Callable[[], Any]], ...]
@@ -97,9 +101,10 @@ class Shape:
         """Return number, non-default fields and extras; leave the id out on request."""
         held = value.__dict__
         parts: dict[str, Any] = {}
-        for name, letter, default in self.fields:
+        others = map(is_not, map(held.get, self.names.values()), self.defaults)
+        for name, letter, default in compress(self.fields, others):
             field = held.get(name, _MISSING)
-            if field is default or field is _MISSING:
+            if field is _MISSING:
                 continue
             if type(field) is type(default) and field == default:
                 continue
@@ -122,7 +127,8 @@ def _shape(number: int, cls: type[BaseModel]) -> Shape:
             fresh.append((name, type(default)))
     names = {letter: name for name, letter, _ in fields}
     extra = cls.model_config.get("extra") == "allow"
-    return Shape(number, cls, tuple(fields), fixed, tuple(fresh), names, extra)
+    defaults = tuple([default for _, _, default in fields])
+    return Shape(number, cls, tuple(fields), defaults, fixed, tuple(fresh), names, extra)
 
 
 BY_NUMBER: Final[dict[int, Shape]] = {n: _shape(n, cls) for n, cls in _CLASSES.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from operator import is_
 from typing import Any, Final
@@ -97,27 +98,6 @@ _INLINE: Final = 96
 _FEW: Final = 8
 
 
-class _Lately:
-    """The places of elements of writes that the current transaction has encoded.
-
-    A checkpoint that is saved together with its step's writes holds the same objects.
-    """
-
-    __slots__ = ("_alive", "places")
-
-    def __init__(self) -> None:
-        self.places: dict[tuple[Any, ...], int] = {}
-        self._alive: list[Any] = []
-
-    def add(self, one: tuple[Any, ...], place: int, value: Any) -> None:
-        """Note the place of an element by its identity."""
-        self.places[one] = place
-        self._alive.append(value)
-
-
-_NOTHING_YET: Final = _Lately()
-
-
 class ItemWriter:
     """Collects the item rows of one transaction."""
 
@@ -127,8 +107,11 @@ class ItemWriter:
         self._cache = cache
         self._codec = codec
         self._rows: list[tuple[int, int | None, bytes]] = []
-        self._lately: dict[int, _Lately] = {}
-        """By lane, where this transaction has put the elements of writes."""
+        self._lately = defaultdict[int, dict[tuple[Any, ...], int]](dict)
+        """By lane, where this transaction has put the elements of writes, by their identity: a
+        checkpoint that is saved together with its step's writes holds the same objects."""
+        self._alive: list[Any] = []
+        """Those elements: while they live, no other object has their ids."""
 
     def flush(self) -> None:
         """Insert the collected rows."""
@@ -138,33 +121,13 @@ class ItemWriter:
                 self._db.account.add_body(ITEMS, self._cache.id, body)
             self._rows = []
 
-    def channel(
-        self, lane: ChannelItems, version: Any, held: Any, written: Sequence[Any] | None, value: Any
-    ) -> Form:
-        """Return the form of a channel's value, and remember it as the channel's last one.
-
-        `held` is the object by which the channel is recognised; the value may be a copy of it.
-        `written` is what this step wrote to it: `NOTHING` if it did not change, None if unknown.
-        """
-        form = self._form(value, lane, lane, written, keep=True)
-        lane.last = (version, held, form)
-        return form
-
-    def write(self, channel: ChannelItems, home: ChannelItems | None, value: Any) -> Form:
-        """Return the form of a pending write to a channel; new items go to `home`.
-
-        Without a home they go to the channel's own lane. Parallel tasks need a home: they write in
-        another order than the channel will have, which would break its ranges apart.
-        """
-        return self._form(value, channel, home or channel, NOTHING, keep=False)
-
     def share(self, lane: ChannelItems, data: bytes) -> Form:
         """Return the form of bytes that are likely to occur again."""
         if len(data) <= _FEW and not self._cache.seals.hides:
             return data
         return lane.id << LANE_BITS | self._place(lane, b"", data)
 
-    def _form(
+    def form(
         self,
         value: Any,
         lane: ChannelItems,
@@ -173,12 +136,19 @@ class ItemWriter:
         *,
         keep: bool,
     ) -> Form:
+        """Return the form of a channel's value, to `keep`, or of a pending write to the channel.
+
+        New items go to `home`: the channel's own lane or, for writes of parallel tasks, another
+        one. Those come in another order than the channel will have, which would break its ranges
+        apart. `written` is what this step wrote to the channel: `NOTHING` if it did not change,
+        None if that is unknown.
+        """
         head = b""
         if type(value) in FIXED:
             core = self._codec.pack(value)
         elif isinstance(value, (list, dict)):
-            if not (lane.recent or self._cache.marks):  # else its elements must be compared
-                packed = self._codec.pack_keyed(value)
+            if type(value) is dict and not (lane.recent or self._cache.marks):
+                packed = self._codec.pack_keyed(value)  # else its elements must be compared
                 if packed is not None and len(packed) <= _INLINE:
                     return packed
             return self._sequence(value, value, 0, lane, home, written, keep=keep)
@@ -211,34 +181,34 @@ class ItemWriter:
             keys, values = None, list(value)
         known: Known | None = None
         index: dict[tuple[Any, ...], int] = {}
-        lately, marks = self._lately.get(lane.id, _NOTHING_YET).places, self._cache.marks
+        lately, marks = self._lately[lane.id], self._cache.marks
         if keep and (marks or (lane.recent and not _covers(lately, keys, values))):
             known, index = self._found(lane, keys, values, written)
         if known is None and (small := self._inline(whole, values, lane)) is not None:
             return small
-        own = list(known.ranges) if known else []
-        rest: list[int] = []
         done = len(known.values) if known else 0
         if self._cache.unlearned and len(values) - done > _FEW:
             learn_lately_read(self._db, self._cache, self._thread_id)
-        for at in range(done, len(values)):
-            key = keys[at] if keys is not None else None
-            one = (id(values[at]),) if keys is None else (id(values[at]), type(key), key)
-            found = index.get(one) if one not in lately else lately[one]
-            if found is not None and not rest:
-                _extend(own, found)
-                continue
-            place = self._element(home, keys is not None, key, values[at])
-            _extend(own if home is lane else rest, place)
-            if not keep and home is lane:
-                if lane.id not in self._lately:
-                    self._lately[lane.id] = _Lately()
-                self._lately[lane.id].add(one, place, values[at])
+        own, rest = list(known.ranges) if known else [], list[int]()
+        into, new = own, own if home is lane else rest
+        fresh = values[done:]
+        ones = [*_identities(None if keys is None else keys[done:], fresh)]
+        found = map(lately.get, ones, map(index.get, ones))
+        for one, value, place in zip(ones, fresh, found, strict=True):
+            if place is None or rest:
+                place, into = self._element(home, keys is not None, one[-1], value), new
+                if not keep and home is lane:
+                    lately[one] = place
+                    self._alive.append(value)
+            if into and into[-2] + into[-1] == place:
+                into[-1] += 1
+            else:
+                into += (place, 1)
         if keep:
             made = Known(keys, values, own)
             lane.remember(made if known is None else made.continuing(known), known)
-        segments = [[one.id, *ranges] for one, ranges in ((lane, own), (home, rest)) if ranges]
-        return [kind, *segments]
+        form = [kind, [lane.id, *own]] if own else [kind]
+        return [*form, [home.id, *rest]] if rest else form
 
     def _found(
         self,
@@ -273,9 +243,10 @@ class ItemWriter:
     def _inline(self, whole: Any, values: list[Any], lane: ChannelItems) -> bytes | None:
         if values and (lane.recent or len(values) > _FEW):
             return None
-        if any(type(value) in MESSAGES for value in values):
+        if not MESSAGES.keys().isdisjoint(map(type, values)):
             return None
-        data = self._codec.pack_keyed(whole) or self._codec.pack(whole)
+        keyed = self._codec.pack_keyed(whole) if self._cache.marks else None  # else `form` tried
+        data = keyed or self._codec.pack(whole)
         return data if not values or len(data) <= _INLINE else None
 
     def _element(self, lane: ChannelItems, paired: bool, key: Any, value: Any) -> int:
@@ -306,11 +277,12 @@ class ItemWriter:
     def _place(self, lane: ChannelItems, head: bytes, core: bytes) -> int:
         """Return the place of content in a lane; add a row if there is none."""
         cache = self._cache
-        key = digest(core)
+        key = digest(core).digest()
         found = cache.exact.get((lane.id, head, key))
         if found is not None:
             return found
-        place = self._next(lane)
+        place = self._first_free(lane) if lane.next is None else lane.next
+        lane.next = place + 1
         rid = lane.id << LANE_BITS | place
         is_long = len(core) >= POINTER
         base = cache.exact.get(key) if is_long else None
@@ -320,39 +292,36 @@ class ItemWriter:
         cache.learn(lane.id, head, key, place, full=is_long and base is None)
         return place
 
-    def _next(self, lane: ChannelItems) -> int:
-        if lane.next is None:
-            low = lane.id << LANE_BITS
-            last = self._db.execute(statements.LAST_ITEM, (low, low | PLACES)).fetchone()[0]
-            lane.next = 0 if last is None else (last & PLACES) + 1
-        place = lane.next
-        lane.next += 1
-        return place
+    def _first_free(self, lane: ChannelItems) -> int:
+        low = lane.id << LANE_BITS
+        last = self._db.execute(statements.LAST_ITEM, (low, low | PLACES)).fetchone()[0]
+        return 0 if last is None else (int(last) & PLACES) + 1
 
 
 def _long(head: bytes) -> bytes:
     return len(head).to_bytes(4, "little") + head
 
 
-def _identity(paired: bool, key: Any, value: Any) -> tuple[Any, ...]:
-    return (id(value), type(key), key) if paired else (id(value),)
+def _identities(keys: list[Any] | None, values: list[Any]) -> Iterable[tuple[Any, ...]]:
+    """Yield what the elements of a list or dict are recognised by: the object, and its key."""
+    ids = map(id, values)
+    return zip(ids) if keys is None else zip(ids, map(type, keys), keys, strict=True)
 
 
 def _covers(places: dict[tuple[Any, ...], int], keys: list[Any] | None, values: list[Any]) -> bool:
     """Return whether the places of all elements of a dict are known by identity."""
     if not places or keys is None:
         return False
-    return all(map(places.__contains__, zip(map(id, values), map(type, keys), keys, strict=True)))
+    return all(map(places.__contains__, _identities(keys, values)))
 
 
 def _index(recent: Iterable[Known]) -> dict[tuple[Any, ...], int]:
     """Map the objects of recent lists to their places; the lists keep the objects alive."""
     index: dict[tuple[Any, ...], int] = {}
     for known in recent:
-        keys = known.keys
-        for at, place in enumerate(known.places()):
-            key = keys[at] if keys is not None else None
-            index.setdefault(_identity(keys is not None, key, known.values[at]), place)
+        ones = _identities(known.keys, known.values)
+        for one, place in zip(ones, known.places(), strict=True):
+            index.setdefault(one, place)
     return index
 
 
@@ -376,10 +345,3 @@ def _prefix(recent: Iterable[Known], keys: list[Any] | None, values: list[Any]) 
         if keys is None or known.keys is None or all(map(is_, known.keys, keys)):
             return known
     return None
-
-
-def _extend(ranges: list[int], place: int) -> None:
-    if ranges and ranges[-2] + ranges[-1] == place:
-        ranges[-1] += 1
-    else:
-        ranges += (place, 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from sys import intern
@@ -96,9 +97,8 @@ _ROOM: Final = 8
 """Checkpoints that a graph may have under way when a subgraph continues one of them."""
 
 
-def digest(core: bytes) -> bytes:
-    """Return the key by which equal content is found again."""
-    return blake2b(core, digest_size=16).digest()
+digest: Final = partial(blake2b, digest_size=16)
+"""Makes the key by which equal content is found again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -181,7 +181,15 @@ class Space:
     head: tuple[bytes, int] | None = None
     """The id and the number of the latest checkpoint."""
     knows_head: bool = False
-    written: dict[bytes, dict[int, list[Any]]] | None = None
+    valued: set[str] = field(default_factory=set)
+    """The channels with a lane and a value in the checkpoint that was stored last."""
+    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By node: the versions it has seen."""
+    flats: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
+    """By node: its number, and the versions it has seen as a row holds them."""
+    meta: tuple[bytes, bytes] | None = None
+    """The metadata that was stored last, as encoded, and as its row holds it."""
+    written: dict[bytes, defaultdict[int, list[Any]]] | None = None
     """By checkpoint, what the step after it has written to each channel."""
     saved: tuple[Any, ...] | None = None
     """The arguments of the last `StepTransaction.checkpoint`, if its writes may come after it."""
@@ -209,8 +217,6 @@ class ThreadCache:
     """The number of the thread's last checkpoint; None if the database must be asked."""
     reserved: dict[str, Reserved] = field(default_factory=dict)
     """By namespace, numbers for a checkpoint that others continue before it is stored."""
-    flats: dict[int, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
-    """By a node's number: the versions it has seen, and the same as a row holds them."""
     lanes: dict[int, ChannelItems] = field(default_factory=dict)
     exact: dict[tuple[int, bytes, bytes] | bytes, int] = field(default_factory=dict)
     """By lane, head and digest, the place of an item; by digest alone, the key of a full item to
@@ -255,7 +261,7 @@ class ThreadCache:
         """Forget what holds a run's objects, at its end; the next one begins by reading."""
         for space in self.spaces.values():
             space.saved = space.written = None
-        self.flats.clear()
+            space.seen, space.flats, space.valued = {}, {}, set()
         self.texts_apart.clear()
         for lane in self.lanes.values():
             lane.forget()
@@ -268,7 +274,7 @@ class ThreadCache:
         for lane in self.lanes.values():
             lane.next = None
 
-    def note_written(self, ns: int, checkpoint: bytes) -> dict[int, list[Any]]:
+    def note_written(self, ns: int, checkpoint: bytes) -> defaultdict[int, list[Any]]:
         """Return what the step after a checkpoint has written to each channel; callers add to it.
 
         LangGraph goes on while steps are saved, so several steps are kept at a time.
@@ -279,16 +285,16 @@ class ThreadCache:
             steps = space.written = {}
         while len(steps) >= _STEPS and checkpoint not in steps:
             del steps[next(iter(steps))]
-        return steps.setdefault(checkpoint, {})
+        return steps.setdefault(checkpoint, defaultdict(list))
 
     def take_written(self, ns: int, checkpoint: bytes | None) -> Mapping[int, list[Any]]:
         """Return what the step after a checkpoint has written, and forget it."""
         space = self.spaces.get(ns)
         if space is None or not space.written or not checkpoint:
             return {}
-        taken = space.written.pop(checkpoint, {})
+        taken = space.written.pop(checkpoint, None)
         space.written = space.written or None
-        return taken
+        return taken or {}
 
     def learn(self, lane: int, head: bytes, key: bytes, place: int, *, full: bool) -> None:
         """Remember the place of content by its digest; `full` if others may point to its row."""
@@ -450,7 +456,7 @@ def learn(cache: ThreadCache, item: Item) -> None:
     """Remember the place of an item's content."""
     head, core, rid, full = item
     full = full and len(core) >= POINTER
-    cache.learn(rid >> LANE_BITS, head, digest(core), rid & PLACES, full=full)
+    cache.learn(rid >> LANE_BITS, head, digest(core).digest(), rid & PLACES, full=full)
 
 
 def learn_lately_read(db: Database, cache: ThreadCache, thread_id: str) -> None:
