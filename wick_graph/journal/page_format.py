@@ -174,10 +174,7 @@ CALL, TOOL = 6, 7
 class Frame:
     """Something that was entered and not left yet."""
 
-    value: Any = None
-    """What went in."""
-    inner: Any = None
-    """What came out of the frame inside of this one that was left last."""
+    __slots__ = ("at", "call", "depth", "inner", "kind", "seq", "value")
 
     def __init__(self, seq: int, kind: str, depth: int, at: int, call: str | None = None) -> None:
         self.seq = seq
@@ -188,21 +185,19 @@ class Frame:
         """Microseconds since the run began."""
         self.call = call
         """Its call, if several calls run at once in one visit."""
+        self.value: Any = None
+        """What went in."""
+        self.inner: Any = None
+        """What came out of the frame inside of this one that was left last."""
 
 
 class Visit:
     """One visit of a node: where it is, and what is open in it."""
 
-    state: Any = None
-    """What the node was given."""
-    taken: Any = None
-    """What could change of the moment that is being written down, as it was when it happened."""
-    own: Any = None
-    """What a tool itself returned, before hooks saw it."""
-    page = -1
-    """The page that holds the place, by its first moment."""
-    index = 0
-    """Where in the page."""
+    __slots__ = (
+        *("chunks", "frames", "index", "own", "page", "place"),
+        *("replies", "state", "taken", "within"),
+    )
 
     def __init__(self, place: list[Any], within: str = "") -> None:
         self.place = place
@@ -214,6 +209,16 @@ class Visit:
         """Replies of models: their moment, and what came."""
         self.chunks: list[tuple[int, list[int]]] = []
         """For each attempt: when its first piece arrived, and how many there have been."""
+        self.state: Any = None
+        """What the node was given."""
+        self.taken: Any = None
+        """What could change of the moment that is being written, as it was when it happened."""
+        self.own: Any = None
+        """What a tool itself returned, before hooks saw it."""
+        self.page = -1
+        """The page that holds the place, by its first moment."""
+        self.index = 0
+        """Where in the page."""
 
 
 @dataclass(frozen=True, slots=True)

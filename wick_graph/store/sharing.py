@@ -25,6 +25,7 @@ from wick_graph.store.thread_cache import (
     ThreadCache,
     digest,
     learn_lately_read,
+    place_key,
 )
 
 # --- Which elements of a channel a step may have changed in place: those that it wrote.
@@ -278,7 +279,7 @@ class ItemWriter:
         """Return the place of content in a lane; add a row if there is none."""
         cache = self._cache
         key = digest(core).digest()
-        found = cache.exact.get((lane.id, head, key))
+        found = cache.exact.get(place_key(lane.id, head, key))
         if found is not None:
             return found
         place = self._first_free(lane) if lane.next is None else lane.next
