@@ -388,7 +388,7 @@ class JournalListener:
 
     def _batch(self, waiting: list[tuple[Moment, Any]]) -> Batch:
         writer, batch = self._writer, Batch()
-        first = next((moment.seq for moment, _ in waiting if moment.seq), 0)
+        first = next(filter(None, [moment.seq for moment, _ in waiting]), 0)
         writer.begin(first)
         for moment, taken in waiting:
             if moment.phase == "chunk":

@@ -18,6 +18,7 @@ from wick_graph.constants import LEASE_SECONDS, THREAD_TTL_SECONDS, WARM_BYTES
 from wick_graph.durations import seconds
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import later, transactions
+from wick_graph.store.blocks import block
 from wick_graph.store.dialect import Database, Dialect, ThreadRow
 from wick_graph.store.digests import erase
 from wick_graph.store.encryption import Keys, Plain, Sealing, must_be_plain, sealing_of
@@ -363,7 +364,7 @@ class StoreConnection(Transactions):
         version = row[4] if self._locks else self._others_seen
         return self._cache(key, row[0], row[1], version, version)
 
-    @contextlib.contextmanager
+    @block
     def keeping(self, cache: ThreadCache, thread_id: str) -> Iterator[Kept]:
         """Take what is kept of a thread's messages; keep it again unless the block fails."""
         key = text_bytes(thread_id)

@@ -19,6 +19,7 @@ from sqlalchemy.sql import Executable, Insert
 
 from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
+from wick_graph.store.blocks import block
 from wick_graph.store.dialect import OPENING, Rows
 from wick_graph.store.digests import Account
 from wick_graph.store.texts import Compiler, Prepared, StatementText, made_text
@@ -314,7 +315,7 @@ class Postgres:
             made: Rows = raw.execute(text, values or None, binary=True)
             return made
 
-    @contextmanager
+    @block
     def _holding(self) -> Iterator[Connection[Any]]:
         """Hold a session for a statement, and as long as a transaction is open."""
         if self._session is None and self._losses != self.pool.losses:

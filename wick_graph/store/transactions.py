@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
 from wick_graph.machine import at_fork
+from wick_graph.store.blocks import block
 from wick_graph.store.commit_policy import DeferredWrites, Entry, Flusher
 from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
 from wick_graph.types import Firm
@@ -277,11 +278,8 @@ class Worker:
         if job is None:
             return []
         jobs = [job]
-        while not job.long and len(jobs) < MEMBERS:
-            try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                break
+        while not job.long and len(jobs) < MEMBERS and not self._jobs.empty():
+            job = self._jobs.get()  # no other thread takes one
             if job is None or job.long:
                 self._kept.append(job)
                 break
@@ -410,7 +408,7 @@ class Transactions(ABC):
         made.__cause__ = error
         return made
 
-    @contextlib.contextmanager
+    @block
     def writing(
         self, thread_id: str | None = None, *, alone: bool = False, regardless: bool = False
     ) -> Iterator[Database]:
@@ -446,7 +444,7 @@ class Transactions(ABC):
                 raise
             if alone or not self._may_wait(group):
                 self._commit()
-            done = None if group.settled else group.follow()
+            done = None if group.settled or self._joined is not None else group.follow()
         self._follow(group, done)
 
     @contextlib.contextmanager
@@ -462,6 +460,11 @@ class Transactions(ABC):
                 yield
             finally:
                 self._as_one = False
+
+    @property
+    def _joined(self) -> list[Group] | None:
+        """The groups that this thread's batch has joined; None outside a batch."""
+        return getattr(self._local, "joined", None)
 
     def _must_be_writable(self) -> None:
         if self.dialect.reads_only:
@@ -534,7 +537,7 @@ class Transactions(ABC):
         Yields the groups that they joined; check each when the batch is over. A batch within a
         batch is a part of it.
         """
-        outer: list[Group] | None = getattr(self._local, "joined", None)
+        outer = self._joined
         if outer is not None:
             yield outer
             return
@@ -680,7 +683,7 @@ class Transactions(ABC):
         if self._group is not None:
             self._group.after.append(call)
 
-    @contextlib.contextmanager
+    @block
     def _member(self, group: Group, *, caller: bool = False) -> Iterator[Database]:
         """Write as a member of a group; an error rolls back this member's writes alone.
 
@@ -720,7 +723,7 @@ class Transactions(ABC):
 
     def _may_wait(self, group: Group) -> bool:
         """Return whether a later writer, or the end of this thread's batch, commits this group."""
-        if getattr(self._local, "joined", None) is not None:
+        if self._joined is not None:
             return True
         return not group.is_full and self._db_lock.waiting > 0
 
@@ -766,7 +769,7 @@ class Transactions(ABC):
 
     def _follow(self, group: Group, done: threading.Event | None) -> None:
         """Wait until the group is committed, unless a batch commits it at its end."""
-        joined = getattr(self._local, "joined", None)
+        joined = self._joined
         if joined is not None:
             joined.append(group)
             return
