@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any
@@ -23,10 +24,19 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import _loop
 from langgraph.pregel import main as pregel
 from langgraph.runtime import RunControl
-from langgraph.types import Overwrite, RetryPolicy
+from langgraph.types import Command, Overwrite, RetryPolicy, interrupt
 from typing_extensions import TypedDict
 
-from tests.engine.lean_cases import Ear, Numbered, World, case_of, killed_case, plain, seen
+from tests.engine.lean_cases import (
+    Ear,
+    Numbered,
+    World,
+    case_of,
+    killed_case,
+    plain,
+    seen,
+    twice,
+)
 from tests.engine.support import Door, add, agent_of
 from tests.support import forked
 from tests.support.often import often
@@ -556,3 +566,34 @@ def test_a_saver_with_its_own_put_is_asked(door: Door, tmp_path: Path, served: S
         assert door(agent, "?").text == "3"
         assert saver.puts == 8
     assert served() == 8
+
+
+class AskAfterTask(BaseHook):
+    """A hook that asks once a tool has answered, when a task of its own is done."""
+
+    def modify_request(self, request: Any, ctx: Any) -> Any:
+        """Start a task, wait for it, and ask."""
+        if len(ctx.state["messages"]) > 1:
+            interrupt({"n": twice(2).result()})
+        return request
+
+
+def test_an_interrupt_leaves_the_checkpoint_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LangGraph applies the writes of what was interrupted, for a last state; none is stored."""
+    config: Any = {"configurable": {"thread_id": "t"}}
+    given, original = list[tuple[Any, Any]](), Direct.checkpoint
+
+    def noting(self: Any, behind: Any, at: Any, checkpoint: Any, *rest: Any) -> Any:
+        given.append((checkpoint["versions_seen"], deepcopy(checkpoint["versions_seen"])))
+        return original(self, behind, at, checkpoint, *rest)
+
+    monkeypatch.setattr(Direct, "checkpoint", noting)
+    with SqlSaver.from_url("sqlite://") as saver:
+        made = agent_of(call("add", a=1, b=2), "3", hooks=[AskAfterTask()], store=saver)[0]
+        found = made.graph.invoke({"messages": [("user", "?")]}, config)
+        assert [one.value for one in found["__interrupt__"]] == [{"n": 4}]
+        assert len(given) > 1
+        assert all(now == then for now, then in given), "what waits for its commit has changed"
+        assert made.graph.get_state(config).next == ("modify_request",)
+        found = made.graph.invoke(Command(resume="now"), config)
+    assert found["messages"][-1].content == "3"

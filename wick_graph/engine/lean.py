@@ -145,6 +145,12 @@ class LeanLoop:
         map_output_values=lean_state.output_values,
         **_ABSENT,
     )
+    _end_run = bound(
+        _loop.PregelLoop._suppress_interrupt,
+        apply_writes=lean_state.apply_writes,
+        map_output_values=lean_state.output_values,
+        **_ABSENT,
+    )
     _save_checkpoint = _loop.PregelLoop._put_checkpoint
     _put_writes = bound(_loop.PregelLoop.put_writes, task_path_str=_path_of, **_ABSENT)
     _output_writes = bound(
@@ -261,7 +267,7 @@ class LeanLoop:
         return not isinstance(keys, str) and not any(name in keys for name in changing)
 
     def _suppress_interrupt(self: Any, *error: Any) -> Any:
-        suppressed = super()._suppress_interrupt(*error)  # type: ignore[misc]  # as above
+        suppressed = self._end_run(*error)
         for state in self._owed() if self._owed else ():
             self.stream((self.checkpoint_ns, "values", state))
         return suppressed
