@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import HumanMessage
 from langgraph.channels import BinaryOperatorAggregate, DeltaChannel, EphemeralValue, Topic
 from langgraph.channels.last_value import LastValueAfterFinish
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import _loop
 from langgraph.pregel import main as pregel
@@ -597,3 +598,43 @@ def test_an_interrupt_leaves_the_checkpoint_before_it(monkeypatch: pytest.Monkey
         assert made.graph.get_state(config).next == ("modify_request",)
         found = made.graph.invoke(Command(resume="now"), config)
     assert found["messages"][-1].content == "3"
+
+
+class Keeping(InMemorySaver):
+    """A saver that keeps checkpoints as they are given, and gives them again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, Any] = {}
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        self.kept[checkpoint["id"]] = checkpoint
+        return super().put(config, checkpoint, metadata, new_versions)
+
+    def get_tuple(self, config: Any) -> Any:
+        found = super().get_tuple(config)
+        return found and found._replace(checkpoint=self.kept[found.checkpoint["id"]])
+
+
+class AskEachTime(BaseHook):
+    """A hook that asks before each call of the model."""
+
+    def modify_request(self, request: Any, ctx: Any) -> Any:
+        """Ask."""
+        interrupt("?")
+        return request
+
+
+def test_a_resume_leaves_the_checkpoints_before_it(served: Served) -> None:
+    saver, config = Keeping(), cast("Any", {"configurable": {"thread_id": "t"}})
+    made = agent_of(call("add", a=1, b=2), call("add", a=1, b=2), "3", hooks=[AskEachTime()])[0]
+    made.graph.checkpointer = saver
+    made.graph.invoke({"messages": [("user", "?")]}, config)
+    for _ in range(3):
+        before = {one: deepcopy(kept["versions_seen"]) for one, kept in saver.kept.items()}
+        head = max(before)
+        found = made.graph.invoke(Command(resume="yes"), config)
+        changed = [one for one, seen in before.items() if saver.kept[one]["versions_seen"] != seen]
+        assert set(changed) <= {head}
+    assert found["messages"][-1].content == "3"
+    assert served() > 0

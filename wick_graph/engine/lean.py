@@ -162,6 +162,9 @@ class LeanLoop:
     """Makes the last state that a `LastStream` gets at the end."""
 
     def _first(self: Any, **given: Any) -> Any:
+        seen = self.checkpoint["versions_seen"]
+        if key.INTERRUPT in seen:  # LangGraph changes it, and checkpoints before it have it too
+            seen[key.INTERRUPT] = {**seen[key.INTERRUPT]}
         updated = self._first_of(**given)
         self._stored_delta_writes = self._delta_channels_forced_snapshot = _NO_DELTAS
         self._resume_loaded_writes = ()
