@@ -310,8 +310,8 @@ class StepTransaction:
             lane.last = (version, own, form)
             flat += (lane.id, form)
         for channel in self._space.valued - values.keys():  # its next value has a new version
-            lanes[channel].forget()
-        self._space.valued = lanes.keys() & values.keys()
+            (lanes.get(channel) or self._lane(channel)).forget()
+        self._space.valued = set(values)
         return flat
 
     def _seen(self, nodes: Mapping[str, Mapping[str, Any]]) -> list[Any]:
