@@ -20,7 +20,7 @@ from tests.store.test_store_sharing import Line
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.checkpoint_write import CheckpointWriter, StepTransaction
-from wick_graph.store.codec import NIL, Codec
+from wick_graph.store.codec import KEYS, NIL, Codec
 from wick_graph.store.shapes import BY_CLASS, ID
 from wick_graph.store.sharing import NOTHING, ItemWriter
 from wick_graph.store.thread_cache import ChannelItems
@@ -240,6 +240,40 @@ def test_the_objects_of_a_channel_without_a_value_are_forgotten() -> None:
         line.put(count=2)
         gc.collect()
         assert gone() is None
+
+
+def items(saver: SqlSaver) -> int:
+    with saver._core.reading(None) as db:
+        found: int = db.execute("SELECT count(*) FROM items").fetchone()[0]
+        return found
+
+
+def test_what_was_read_of_a_channel_is_forgotten_when_it_has_no_value_any_more(url: str) -> None:
+    """A channel that was emptied before has no lane in a process that has only read it."""
+    with SqlSaver.from_url(url) as saver:
+        Line(saver).put(notes=["text " * 40])
+        before = items(saver)
+    with SqlSaver.from_url(url) as saver:
+        line = Line(saver)
+        head = saver.get_tuple(config("t"))
+        assert head is not None
+        line.parent, line.version = head.checkpoint["id"], 1 << 40
+        line.put(notes=None)
+        line.put()
+        line.put(notes=["a"])
+        assert items(saver) == before
+        assert line.get() == {"notes": ["a"]}
+
+
+def test_a_dict_of_known_keys_that_replaces_another_one_is_stored_without_them() -> None:
+    with SqlSaver.from_url("sqlite://") as saver:
+        line = Line(saver)
+        line.put(usage={"note": ["text " * 40]})
+        before = items(saver)
+        usage: dict[str, Any] = {**dict.fromkeys(KEYS[0], 1_000_000), "calls": [1]}
+        line.put(usage=usage)
+        assert items(saver) == before
+        assert line.get() == {"usage": usage}
 
 
 def test_an_object_is_written_by_all_fields_that_differ_from_their_defaults() -> None:

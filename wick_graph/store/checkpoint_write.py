@@ -309,10 +309,9 @@ class StepTransaction:
                 form = form_of(value, lane, lane, NOTHING, keep=True)
             lane.last = (version, own, form)
             flat += (lane.id, form)
-        for channel in values.keys() ^ self._space.valued:
-            if channel not in values:  # its next value has a new version
-                lanes[channel].forget()
-        self._space.valued = tuple(lanes.keys() & values.keys())
+        for channel in {*self._space.valued} - values.keys():  # its next value has a new version
+            (lanes.get(channel) or self._lane(channel)).forget()
+        self._space.valued = (*values,)
         return flat
 
     def _seen(self, nodes: Mapping[str, Mapping[str, Any]]) -> list[Any]:

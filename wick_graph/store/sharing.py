@@ -246,7 +246,7 @@ class ItemWriter:
             return None
         if not MESSAGES.keys().isdisjoint(map(type, values)):
             return None
-        keyed = self._codec.pack_keyed(whole) if self._cache.marks else None  # else `form` tried
+        keyed = self._codec.pack_keyed(whole) if type(whole) is dict else None
         data = keyed or self._codec.pack(whole)
         return data if not values or len(data) <= _INLINE else None
 

@@ -187,7 +187,7 @@ class Space:
     """The id and the number of the latest checkpoint."""
     knows_head: bool = False
     valued: tuple[str, ...] = ()
-    """The channels with a lane and a value in the checkpoint that was stored last."""
+    """The channels with a value in the checkpoint that was stored last."""
     seen: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By node: the versions it has seen."""
     flats: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
