@@ -190,6 +190,28 @@ def test_a_long_thread_comes_in_pages(served: Served, token: str, watched: Watch
     assert page.evaluate("document.querySelectorAll('*').length") < 3_000
 
 
+def test_what_is_opened_while_the_thread_loads_again_stays(
+    served: Served, token: str, watched: Watched
+) -> None:
+    thread = asked(served, token, "long", "Sixty steps, and one.")
+    page = watched.opened(token)
+    to(page, f"#/chat/{thread}")
+    expect(log(page)).to_contain_text("End.", timeout=WAIT)
+    held: list[Route] = []
+    last = re.compile(r"/state\?.*offset=7\d")
+    intercept(page, last, lambda route: held.append(route), times=1)
+    with served.http(token) as http:
+        said = {"messages": [{"role": "user", "content": "One."}], "thread_id": thread}
+        assert http.post("/agents/helper/invoke", json=said).status_code == 200
+    come(page, held)
+    page.get_by_role("button", name="Show earlier messages").click()
+    page.wait_for_timeout(500)
+    with page.expect_response(last):
+        held[0].continue_()
+    page.wait_for_timeout(500)
+    expect(log(page)).to_contain_text("Step 30.")
+
+
 def words(page: Page) -> list[int]:
     return [int(found) for found in re.findall(r"word(\d+)", log(page).inner_text())]
 

@@ -136,10 +136,13 @@ class Conversation {
     this.to = from + messages.length;
   }
 
-  /** @param {number} from */
+  /** @param {number} from @returns {Promise<void>} */
   async show(from) {
+    await this.loading;
     const start = Math.max(0, Math.min(from, this.total - 1));
-    this.fill((await this.messages(start, Math.min(MOST, this.total - start))).value, start);
+    const { value } = await this.messages(start, Math.min(MOST, this.total - start));
+    if (this.loading) return this.show(from); // it puts its own page over this one
+    this.fill(value, start);
     this.draw();
   }
 
@@ -274,7 +277,7 @@ function Log({ conversation }) {
     return () => watch.disconnect();
   }, []);
   const earlier = async () => {
-    await conversation.show(Math.max(0, from - PAGE));
+    await conversation.show(from - PAGE);
     height.current = box.current?.scrollHeight ?? 0;
     isEnd.current = false;
   };
