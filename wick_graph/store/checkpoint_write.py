@@ -199,9 +199,9 @@ class StepTransaction:
             else:
                 lane = lanes.get(channel) or self._lane(channel)
                 number, form = lane.id, form_of(value, lane, home or lane, NOTHING, keep=False)
-            if index < 0:
+            if index < 0:  # it may replace an earlier one
                 made.put(index, number, form)
-            else:
+            else:  # as `put` does, without a call
                 made.flat += (index, number, form)
             written[number].append(value)
         self._writer.flush()

@@ -447,7 +447,7 @@ class Transactions(ABC):
             done = None if group.settled or self._joined is not None else group.follow()
         self._follow(group, done)
 
-    @contextlib.contextmanager
+    @block
     def as_one(self, thread_id: str) -> Iterator[None]:
         """Let the writers of the block, all to this thread, be one: all of them write, or none.
 
@@ -473,7 +473,7 @@ class Transactions(ABC):
                 "give this user the right to write to it and to its folder"
             )
 
-    @contextlib.contextmanager
+    @block
     def reading(self, thread_id: str | None = None) -> Iterator[Database]:
         """Hold one consistent view of the database, or of the thread that you name.
 
@@ -497,7 +497,7 @@ class Transactions(ABC):
             finally:
                 self._end(db)
 
-    @contextlib.contextmanager
+    @block
     def idle(self) -> Iterator[Database]:
         """Hold the connection outside any transaction, for maintenance."""
         with self._db_lock:
@@ -530,7 +530,7 @@ class Transactions(ABC):
         self._flusher.wake(self)
         self.deferred.raise_deferred_error(entry.at.thread_id)
 
-    @contextlib.contextmanager
+    @block
     def batch(self) -> Iterator[list[Group]]:
         """Let the writers of this thread go on without their commit, and commit at the end.
 
