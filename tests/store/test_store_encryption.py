@@ -84,10 +84,16 @@ def test_no_content_can_be_read_in_the_files(url: str, path: Path) -> None:
 
 
 def test_what_stays_readable_is_what_the_documentation_says(url: str, outside: Outside) -> None:
+    def look_around() -> str:
+        """Look."""
+        return CANARY
+
     with SqlSaver.from_url(url, keys=KEYS) as saver:
         fill(saver)
+        looks = ScriptedModel([call("look_around"), CANARY])
+        Agent("helper", looks, tools=[look_around], store=saver).invoke("?", thread_id="z")
     assert places_of(outside, "helper") == {"threads.agent"}
-    assert places_of(outside, "act") == {"calls.name"}
+    assert places_of(outside, "look_around") == {"calls.name"}  # long: no cipher text has it
     assert {"names.text"} == places_of(outside, "messages")
 
 
