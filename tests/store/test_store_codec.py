@@ -50,6 +50,7 @@ from pydantic import BaseModel
 
 from tests.store.store_graphs import config, looping_graph
 from tests.support.often import often
+from wick_graph.core.request import ModelRequest, to_overlay
 from wick_graph.core.usage import Usage
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, StoredObject
@@ -402,11 +403,30 @@ OWN_TYPES = [type(value) for value in OWN]
 
 def test_a_usage_is_stored_without_its_keys() -> None:
     usage = Usage(12_000, 300, 12_300, 11_000, calls=7).to_dict()
-    assert {0: tuple(usage)} == KEYS  # on disk: add, never change
+    assert KEYS[0] == tuple(usage)
     packed = CODEC.pack_keyed(usage)
     assert packed is not None
     assert len(packed) < 24 < len(CODEC.pack(usage))
     assert list(CODEC.unpack(packed).items()) == list(usage.items())
+
+
+def test_the_numbers_of_known_keys_stay() -> None:
+    assert {  # on disk: add, never change
+        0: (
+            *("input_tokens", "output_tokens", "total_tokens"),
+            *("cache_read", "cache_write", "reasoning", "calls"),
+        ),
+        1: ("stamp", "system", "tools", "settings", "withheld", "messages"),
+        2: ("messages",),
+    } == KEYS
+
+
+def test_an_overlay_is_stored_without_its_keys() -> None:
+    overlay = to_overlay(ModelRequest.of([HumanMessage("go", id="a")], tools=("look",)), "")
+    assert KEYS[1] == tuple(overlay)
+    packed = CODEC.pack_keyed(overlay)
+    assert packed is not None
+    assert list(CODEC.unpack(packed).items()) == list(overlay.items())
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,10 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
+from tests.store.encrypted import KEYS as ENCRYPTED
 from tests.store.store_graphs import config
 from tests.store.test_store_sharing import Line
+from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.checkpoint_write import CheckpointWriter, StepTransaction
@@ -24,8 +26,9 @@ from wick_graph.store.codec import KEYS, NIL, Codec
 from wick_graph.store.shapes import BY_CLASS, ID
 from wick_graph.store.sharing import NOTHING, ItemWriter
 from wick_graph.store.thread_cache import ChannelItems
+from wick_graph.testing import ScriptedModel
 
-CHANNELS = ("messages", "usage", "notes", "count", "branch:to:a", "branch:to:b")
+CHANNELS = ("messages", "usage", "request", "notes", "count", "branch:to:a", "branch:to:b")
 NODES = ("__input__", "a", "b", "c")
 METADATA: tuple[dict[str, Any], ...] = (
     {"parents": {}, "mine": 1},
@@ -57,6 +60,8 @@ class Steps:
             return self.messages(before or [])
         if channel == "usage":
             return {"input_tokens": self.number, "output_tokens": 2, "note": "x" * 99}
+        if channel == "request":
+            return overlay(self.number % 3, "p" * self.chance.choice([0, 90, 400]))
         if channel == "notes":
             if isinstance(before, list) and self.chance.random() < 0.5:
                 before.append(f"{self.number} " * 40)  # it is the same object
@@ -274,6 +279,38 @@ def test_a_dict_of_known_keys_that_replaces_another_one_is_stored_without_them()
         line.put(usage=usage)
         assert items(saver) == before
         assert line.get() == {"usage": usage}
+
+
+def overlay(turn: int, prompt: str | None = None) -> dict[str, Any]:
+    made = [[turn, "i" * 36], [[prompt, "agent"]], ["look"], {}, False, [["a" * 36, "b" * 36]]]
+    return dict(zip(KEYS[1], made, strict=True))
+
+
+@pytest.mark.parametrize("keys", [None, ENCRYPTED], ids=["plain", "encrypted"])
+def test_a_request_is_one_item_and_a_long_one_is_stored_in_its_parts(keys: Any) -> None:
+    with SqlSaver.from_url("sqlite://", keys=keys) as saver:
+        line = Line(saver)
+        line.put()
+        news, before = [], items(saver)
+        given = [overlay(1), overlay(2), overlay(3, "p" * 400), overlay(4, "p" * 400), overlay(5)]
+        for request in given:
+            line.put(request=request)
+            assert line.get() == {"request": request}
+            assert list(line.get()["request"]) == list(KEYS[1])
+            news.append(items(saver) - before)
+            before = items(saver)
+        assert news == [1, 1, len(KEYS[1]), 1, 2]  # of the last ones: the stamp, and the prompt
+
+
+def test_a_request_is_the_same_item_in_its_write_and_in_the_checkpoint_after_it() -> None:
+    with SqlSaver.from_url("sqlite://") as saver:
+        agent = Agent("a", ScriptedModel(["1", "2", "3"]), store=saver)
+        found: list[int] = []
+        for text in "123":
+            agent.invoke(text, thread_id="t")
+            found.append(items(saver))
+        first, second = found[1] - found[0], found[2] - found[1]
+        assert first == second == 4  # the input, two messages, a request
 
 
 def test_an_object_is_written_by_all_fields_that_differ_from_their_defaults() -> None:

@@ -348,6 +348,8 @@ KEYS: Final[dict[int, tuple[str, ...]]] = {
         *("input_tokens", "output_tokens", "total_tokens"),
         *("cache_read", "cache_write", "reasoning", "calls"),
     ),
+    1: ("stamp", "system", "tools", "settings", "withheld", "messages"),
+    2: ("messages",),
 }
 """The keys of dicts that each checkpoint repeats, in their order; never change one."""
 

@@ -96,6 +96,9 @@ def _elements(value: Any, paired: bool) -> Iterable[Any]:
 _INLINE: Final = 96
 """The most bytes of a value that is stored in its checkpoint's own row."""
 
+_WHOLE: Final = 256
+"""The most bytes of a dict of known keys that is one item: a row for each part would take more."""
+
 _FEW: Final = 8
 
 
@@ -144,15 +147,14 @@ class ItemWriter:
         apart. `written` is what this step wrote to the channel: `NOTHING` if it did not change,
         None if that is unknown.
         """
-        head = b""
+        head, core = b"", None
         if type(value) in FIXED:
             core = self._codec.pack(value)
         elif isinstance(value, (list, dict)):
             if type(value) is dict and not (lane.recent or self._cache.marks):
-                packed = self._codec.pack_keyed(value)  # else its elements must be compared
-                if packed is not None and len(packed) <= _INLINE:
-                    return packed
-            return self._sequence(value, value, 0, lane, home, written, keep=keep)
+                core = self._codec.pack_keyed(value)  # else its elements must be compared
+            if core is None or len(core) > _WHOLE:
+                return self._sequence(value, value, 0, lane, home, written, keep=keep)
         elif type(value) is _DeltaSnapshot and isinstance(value.value, (list, dict)):
             # a snapshot holds what many steps wrote
             return self._sequence(value, value.value, DELTA, lane, home, None, keep=keep)
