@@ -162,16 +162,23 @@ class Node(Runnable[Any, Any]):
         return packed(said.value if isinstance(said, Replace) else writes)
 
     async def _made(self, input: Any, ctx: NodeContext) -> Writes:
-        """Run the body, and set its commit policy; the router sets that of `model`."""
-        run, writer = ctx.run, ctx.run.writer
+        """Run the body, unless a guardrail has ended the run, and set its commit policy.
+
+        The router sets that of `model`.
+        """
+        run, writer, policy = ctx.run, ctx.run.writer, ctx.run.writer.policy
         began_from = langgraph_config.began_from(ctx.config)
         if self.name == "tools":
-            policy = writer.policy = durability.during_tools(began_from, writer.policy)
-            made = await self._body(input, ctx)
+            policy = writer.policy = durability.during_tools(began_from, policy)
+        made: Writes = []
+        if self.name not in _SKIPPED or input.get("stop_reason") != GUARDRAIL:
+            try:
+                made = await self.body(input, ctx)
+            except Tripwire as trip:
+                made = _tripped(trip, ctx)
+        if self.name == "tools":
             writer.policy = policy  # a graph inside the call has set its own
-            return made
-        made = await self._body(input, ctx)
-        if self.name == "before_agent":
+        elif self.name == "before_agent":
             writer.policy = durability.after_before_agent(
                 began_from,
                 observed=run.observed,
@@ -184,22 +191,18 @@ class Node(Runnable[Any, Any]):
             )
         return made
 
-    async def _body(self, input: Any, ctx: NodeContext) -> Writes:
-        """Run the body, unless a guardrail has ended the run; end it if one does now."""
-        if self.name in _SKIPPED and input.get("stop_reason") == GUARDRAIL:
-            return []
-        try:
-            return await self.body(input, ctx)
-        except Tripwire as trip:
-            ctx.run.reason = trip.reason
-            answer = AIMessage(
-                trip.answer,
-                id=f"{ctx.run.run_id}/{GUARDRAIL}",  # one answer, even of several calls
-                name=ctx.spec.name,
-                response_metadata={MARK_KEY: {"own": True}},
-            )
-            said: Writes = [("messages", [answer])] if trip.answer else []
-            return [*trip.writes, *said, ("stop_reason", GUARDRAIL)]
+
+def _tripped(trip: Tripwire, ctx: NodeContext) -> Writes:
+    """End the run as a guardrail says."""
+    ctx.run.reason = trip.reason
+    answer = AIMessage(
+        trip.answer,
+        id=f"{ctx.run.run_id}/{GUARDRAIL}",  # one answer, even of several calls
+        name=ctx.spec.name,
+        response_metadata={MARK_KEY: {"own": True}},
+    )
+    said: Writes = [("messages", [answer])] if trip.answer else []
+    return [*trip.writes, *said, ("stop_reason", GUARDRAIL)]
 
 
 class Router(Runnable[Any, Any]):

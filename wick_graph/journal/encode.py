@@ -310,6 +310,11 @@ _LEADS: Final = (("g", "goto"), ("s", "sends"))
 class FieldEncoder:
     """Encodes the fields of one run's moments."""
 
+    __slots__ = (
+        *("_asked_by", "_digests", "_head", "_head_ref", "_routes"),
+        *("hooks", "keys", "names", "values"),
+    )
+
     def __init__(
         self,
         values: ValueStore,
@@ -389,7 +394,7 @@ class FieldEncoder:
                 settled.append([seq - at])
             else:
                 settled.append([seq - at, self.values.keep(parts_of(reply))])
-        visit.replies = []
+        visit.replies = ()
         return settled
 
     # --- hooks -----------------------------------------------------------------------------------
@@ -461,7 +466,7 @@ class FieldEncoder:
         if around is not None and around.kind == "hook.enter":
             fields |= self._changed(around.value, request)
         frame.value = request
-        visit.chunks = []
+        visit.chunks = ()
         return fields
 
     def _head_of(self, request: ModelRequest, tools: Sequence[Any], by: Mapping[str, str]) -> bytes:
@@ -485,7 +490,7 @@ class FieldEncoder:
     def _response(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`u` tokens, `f` finish reason, `g` given by a listener, `t` first piece and count."""
         reply = moment.data["reply"]
-        visit.replies.append((moment.seq, visit.taken))
+        visit.replies = (*visit.replies, (moment.seq, visit.taken))
         fields: Fields = {"u": list(_USED(moment.data["usage"]))}
         metadata = reply.response_metadata
         finish = next((metadata[key] for key in _FINISH if metadata.get(key)), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, repeat
 from operator import is_
@@ -205,9 +205,9 @@ class Visit:
         self.within = within
         """The task of the surrounding visit, for a node of a subgraph."""
         self.frames: list[Frame] = []
-        self.replies: list[tuple[int, Reply]] = []
+        self.replies: Sequence[tuple[int, Reply]] = ()
         """Replies of models: their moment, and what came."""
-        self.chunks: list[tuple[int, list[int]]] = []
+        self.chunks: Sequence[tuple[int, list[int]]] = ()
         """For each attempt: when its first piece arrived, and how many there have been."""
         self.state: Any = None
         """What the node was given."""

@@ -89,6 +89,11 @@ _UNKNOWN: Final = Plan(_kind_of, EVENT, "event.event", None, False, True)
 class Writer:
     """Encodes the moments of one run, in order."""
 
+    __slots__ = (
+        *("_checkpoint", "_plans", "_run", "_started", "_visits"),
+        *("counters", "encoder", "entries", "page", "places"),
+    )
+
     def __init__(
         self,
         encoder: FieldEncoder,
@@ -164,7 +169,7 @@ class Writer:
             return
         if moment.place is not None and (visit := self._visits.get(moment.place.task)):
             at = (moment.at_ns - self._started) // 1000
-            visit.chunks.append((at, moment.data.get("count", _ONE)))
+            visit.chunks = (*visit.chunks, (at, moment.data.get("count", _ONE)))
 
     def _around(self, visit: Visit) -> Frame | None:
         """Return the frame around what is outermost in a node: the outer node's, or the run's."""
@@ -243,6 +248,10 @@ _ENDS: Final = ("exit", "error")
 class JournalListener:
     """Records one run of a thread."""
 
+    __slots__ = (
+        *("_about", "_before", "_dirty", "_full", "_guard", "_last", "_lock", "_rows", "_run"),
+        *("_thread", "_values", "_waiting", "_writer", "__weakref__"),
+    )
     active = True
     tokens = False
     holds = False

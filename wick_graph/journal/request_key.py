@@ -72,6 +72,8 @@ def request_key(
 class Fingerprint:
     """Computes request keys of a growing thread, reading only the new messages each time."""
 
+    __slots__ = ("_chain", "_secret", "_seen", "_system")
+
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._seen: list[BaseMessage] = []

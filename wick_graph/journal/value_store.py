@@ -117,6 +117,8 @@ def _secrets_of(model: Any) -> Iterator[str]:
 class Mask:
     """Finds and hides secrets in data before it is written."""
 
+    __slots__ = ("_key", "_own", "_short", "_unseen", "regex", "seen")
+
     def __init__(
         self, key: bytes, secrets: Iterable[str] = (), patterns: Iterable[str] = ()
     ) -> None:
@@ -292,6 +294,8 @@ _CLEAN: Final[WeakKeyDictionary[BoundTool, tuple[re.Pattern[str], bytes]]] = Wea
 
 class ValueStore:
     """Turns values into references, and collects the content that is new."""
+
+    __slots__ = ("_codec", "_key", "_known", "_new", "_texts", "mask")
 
     def __init__(self, codec: Codec, mask: Mask, key: bytes = b"") -> None:
         """Set the codec, the mask, and the key of content hashes, empty if they are not keyed."""

@@ -111,6 +111,8 @@ class PrefixTexts:
     Hold one per chain.
     """
 
+    __slots__ = ("_seen",)
+
     def __init__(self) -> None:
         self._seen: list[BaseMessage] = []
         """The start of the last chain, up to the first message with blocks; never changed: calls

@@ -497,6 +497,11 @@ class Lowering:
     message that a model reads in place of a record.
     """
 
+    __slots__ = (
+        *("_answered", "_asked", "_include_errors", "_inject_results", "_out", "_plain"),
+        *("_render", "_same", "_seen", "_self_name", "_stand_ins"),
+    )
+
     _same: bool
     """Whether the chain came out as it was."""
     _plain: bool

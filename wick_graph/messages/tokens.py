@@ -50,6 +50,8 @@ class PrefixEstimate:
     Hold one per chain. `count` estimates one message.
     """
 
+    __slots__ = ("_costs", "_count", "_seen", "_total")
+
     def __init__(self, count: Callable[[BaseMessage], int] = message_tokens) -> None:
         self._count = count
         self._seen: list[BaseMessage] = []

@@ -148,6 +148,8 @@ class PrefixValidator:
     accepted list is not checked again. Hold one validator per chain.
     """
 
+    __slots__ = ("_seen",)
+
     def __init__(self) -> None:
         self._seen: list[BaseMessage] = []
 

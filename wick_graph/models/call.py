@@ -408,6 +408,8 @@ _SPARE: Final = 64
 class Processing:
     """Apply an agent's processors to a growing thread, to each message once."""
 
+    __slots__ = ("_done", "_inbound", "_outbound")
+
     def __init__(self, processors: Processors) -> None:
         self._inbound, self._outbound = processors.inbound, processors.outbound
         self._done: dict[int, tuple[BaseMessage, BaseMessage]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, count
-from operator import itemgetter, ne
+from operator import itemgetter, methodcaller, ne
 from typing import Any, Final
 
 import ormsgpack
@@ -55,6 +55,8 @@ from wick_graph.store.thread_cache import AllowedBranches, ChannelItems, ThreadC
 
 # --- Saving one superstep: a checkpoint, or the writes of one task.
 
+
+_ITEMS: Final = methodcaller("items")
 
 _KNOWN: Final = frozenset(
     {"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
@@ -317,9 +319,10 @@ class StepTransaction:
     def _seen(self, nodes: Mapping[str, Mapping[str, Any]]) -> list[Any]:
         """Return node, [channel, version, …], node, …; from step to step few nodes change."""
         known, flats = self._space.seen, self._space.flats
-        for node in compress(nodes, map(ne, nodes.values(), map(known.get, nodes))):
-            flats[node] = self._number(node), self._flat(nodes[node])
-            known[node] = dict(nodes[node])
+        pairs = [*map(tuple, map(_ITEMS, nodes.values()))]
+        news = map(ne, pairs, map(known.get, nodes))
+        for node, seen in compress(zip(nodes, pairs, strict=True), news):
+            flats[node], known[node] = (self._number(node), self._flat(nodes[node])), seen
         return [*chain.from_iterable(map(flats.__getitem__, nodes))]
 
     def _flat(self, versions: Mapping[str, Any]) -> list[Any]:

@@ -168,8 +168,7 @@ _BELOW: Final = 100
 """How far below the first number others may be: a thread's numbers are given out together."""
 
 
-@lru_cache(maxsize=512)
-def _counted_from(numbers: tuple[int, ...]) -> tuple[int, bytes | list[int]]:
+def _counted_from(numbers: list[int]) -> tuple[int, bytes | list[int]]:
     """Return a number, and how far others are above it: a byte for each, if that is enough."""
     low = numbers[0] - _BELOW if numbers else 0
     return low, _small([*map((-low).__add__, numbers)])
@@ -222,7 +221,7 @@ class CheckpointBody:
             plain = (self.v, stamp, versions, seen, self.values, updated, self.extra)
             return ormsgpack.packb(plain if self.seq is None else (*plain, self.seq))
         table = dict(zip(dict.fromkeys(marks), count(), strict=False))
-        numbers = (*pairs[::2], *seen[::2], *self.values[::2], *(updated or ()))
+        numbers = [*pairs[::2], *seen[::2], *self.values[::2], *(updated or ())]
         low, above = _counted_from(numbers)
         places = _small([*map(table.__getitem__, marks)])
         sizes = _small([len(versions), *map(len, flats)])

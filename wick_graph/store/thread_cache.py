@@ -188,8 +188,8 @@ class Space:
     knows_head: bool = False
     valued: tuple[str, ...] = ()
     """The channels with a value in the checkpoint that was stored last."""
-    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By node: the versions it has seen."""
+    seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """By node: the versions it has seen, as pairs: a dict of one takes twice as much."""
     flats: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
     """By node: its number, and the versions it has seen as a row holds them."""
     meta: tuple[bytes, bytes] | None = None
