@@ -277,6 +277,17 @@ def test_it_nests_in_a_users_own_graph() -> None:
     assert asyncio.run(graph.ainvoke(ask("?"), on("u")))["messages"][-1].text == "three"
 
 
+@pytest.mark.filterwarnings("ignore:The 'config' parameter")  # as for LangGraph's own `ainvoke`
+def test_its_ainvoke_is_a_node_of_a_users_own_graph() -> None:
+    """LangGraph awaits only a function that is declared `async`."""
+    agent, _ = agent_of("ok", store=False)
+    outer: Any = StateGraph(MessagesState)
+    outer.add_node("agent", agent.graph.ainvoke)
+    outer.add_edge(START, "agent")
+    graph = outer.compile()
+    assert asyncio.run(graph.ainvoke(ask("?")))["messages"][-1].text == "ok"
+
+
 def test_an_agent_runs_inside_another_agents_tool() -> None:
     inner, _ = agent_of("from the inside")
 
