@@ -4,27 +4,37 @@
 
 Measured as the table is: CPU time, in rounds whose order turns, ÷ `create_agent` with its SQLite
 saver and `durability="sync"` in the same round; memory as `memory.py` measures it. Left out, one
-after the other: the journal, the store, and all that is ours: what remains is LangGraph's loop with
-an agent's four nodes, empty, in the same steps. Nothing is left out of a resumed thread: what is
-not stored cannot be resumed.
+after the other: the way to the store's thread and back, the disk's part in commits, both, the
+journal, the store, and all that is ours: what remains is LangGraph's loop with an agent's four
+nodes, empty, in the same steps. Nothing is left out of a resumed thread: what is not stored cannot
+be resumed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import memory
-from contenders import BARE, OURS, PEER, SAFE, SILENT, UNSTORED
+from contenders import ALL, BARE, OURS, PEER, SAFE, SILENT, UNSTORED, wick
 from measure import Run, Sample, Spread, parser_of, rounds
 from rows_felt import opened, turned
 from rows_time import looping, resumed, together
 
 from wick_graph.engine import pinned
+from wick_graph.store.transactions import Worker
 
 WHOLE = "LangGraph's loop unshortened"
-LEFT_OUT = (WHOLE, OURS, SAFE, SILENT, UNSTORED, BARE)
+HERE, UNFLUSHED = "wick_graph, stored by the loop's thread", "wick_graph, commits not flushed"
+NEITHER, ALL_THREE = "wick_graph, both of these", "wick_graph, both, and no journal"
+unflushed = partial(wick, synchronous="NORMAL")
+ALL.update({HERE: wick, UNFLUSHED: unflushed, NEITHER: unflushed})
+ALL[ALL_THREE] = partial(unflushed, journal="off")
+IN_PLACE = (HERE, NEITHER, ALL_THREE)
+LEFT_OUT = (WHOLE, OURS, SAFE, HERE, UNFLUSHED, NEITHER, SILENT, ALL_THREE, UNSTORED, BARE)
 STORED = (WHOLE, OURS, SILENT)
 
 MEASURES: dict[str, tuple[str, tuple[str, ...], Callable[[str], Run]]] = {
@@ -36,15 +46,25 @@ MEASURES: dict[str, tuple[str, tuple[str, ...], Callable[[str], Run]]] = {
 }
 
 
+def _at_once(worker: Worker, work: Any, future: Any, *, long: bool = False) -> None:
+    """Do in the caller's thread what the store's would do; it holds up the loop."""
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)
+
+
 def run_of(name: str, make: Callable[[str], Run]) -> Run:
     """Measure one of them, on the loop that it is about."""
 
     async def run(folder: Path) -> Sample:
-        pinned.switch["lean"] = name != WHOLE
+        given: Any = Worker
+        give, pinned.switch["lean"] = Worker.give, name != WHOLE
+        given.give = _at_once if name in IN_PLACE else give
         try:
             return await make(OURS if name == WHOLE else name)(folder)
         finally:
-            pinned.switch["lean"] = True
+            given.give, pinned.switch["lean"] = give, True
 
     return run
 
@@ -60,7 +80,7 @@ async def shown(key: str, count: int) -> None:
         ratio = Spread.of([mine.cpu / theirs.cpu for mine, theirs in pairs])
         each = Spread.of([one.cpu * 1e3 for one in found[name]])
         spread = f"({ratio.low:.2f}–{ratio.high:.2f})"
-        print(f"  {name:34} {each.median:8.2f} ms  {ratio.median:.2f}× {spread}", flush=True)
+        print(f"  {name:40} {each.median:8.2f} ms  {ratio.median:.2f}× {spread}", flush=True)
 
 
 def main() -> None:
@@ -75,7 +95,7 @@ def main() -> None:
     if "memory" in keys:
         print("memory of a live thread")
         for name in (PEER, OURS, SILENT, UNSTORED, BARE):
-            print(f"  {name:34} {memory.in_process(name, 500)['live'] / 1e3:8.1f} kB", flush=True)
+            print(f"  {name:40} {memory.in_process(name, 500)['live'] / 1e3:8.1f} kB", flush=True)
 
 
 if __name__ == "__main__":
