@@ -638,3 +638,40 @@ def test_a_resume_leaves_the_checkpoints_before_it(served: Served) -> None:
         assert set(changed) <= {head}
     assert found["messages"][-1].content == "3"
     assert served() > 0
+
+
+class Spoiling(InMemorySaver):
+    """A saver that takes apart what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[list[str]] = []
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        taken = dict(new_versions.popitem() for _ in range(len(new_versions)))
+        self.told.append(sorted(taken))
+        made = super().put(config, deepcopy(checkpoint), deepcopy(metadata), taken)
+        for part in ("channel_versions", "channel_values", "versions_seen"):
+            checkpoint[part].clear()
+        return made
+
+
+def test_a_saver_may_take_apart_what_it_is_given(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it gets is its own, as in LangGraph's loop."""
+
+    def run() -> list[Any]:
+        saver, config = Spoiling(), cast("Any", {"configurable": {"thread_id": "t"}})
+        made = agent_of(call("add", a=1, b=2), "3")[0]
+        made.graph.checkpointer = saver
+        made.graph.invoke({"messages": [("user", "?")]}, config)
+        stored = [(one.checkpoint, one.metadata) for one in saver.list(config)]
+        versions = [[sorted(c["channel_versions"]), c["versions_seen"].keys()] for c, _ in stored]
+        return [saver.told, versions, made.graph.get_state(config).values["messages"][-1].content]
+
+    mine = run()
+    assert served() > 0
+    monkeypatch.setitem(pinned.switch, "lean", False)
+    assert mine == run()
+    assert mine[1][-1][0] == ["__start__"]

@@ -412,3 +412,16 @@ def test_moments_nest_as_the_calls_that_they_belong_to(seed: int) -> None:
             beside = [one for one in open_[at:] if call and one[2] not in (None, call)]
             open_[at:] = beside
     assert [[entry[UP], entry[DEPTH]] for entry in writer.entries] == expected
+
+
+def test_a_piece_costs_the_same_however_many_came_before_it() -> None:
+    writer = Writer(cast("Any", Bare()), BranchCounters(), 0, plans_of({}))
+    place = Place("model", "task", "checkpoint", 1)
+    writer.begin(1)
+    writer.add(Moment("node", "enter", "model", {}, place=place, seq=1), None)
+    [visit], pieces = writer._visits.values(), list[Any]()
+    for _ in range(3):
+        writer.count_chunk(Moment("model", "chunk", "m", {}, place=place))
+        pieces.append(visit.chunks)
+    assert pieces[0] is pieces[1] is pieces[2], "they are copied for each"
+    assert len(pieces[0]) == 3

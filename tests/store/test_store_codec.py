@@ -421,6 +421,12 @@ def test_the_numbers_of_known_keys_stay() -> None:
     } == KEYS
 
 
+def test_keys_of_a_newer_release_are_named_as_such() -> None:
+    packed = CODEC.pack(Ext(Tag.KEYED, CODEC.pack([99, 1])))
+    with pytest.raises(StorageError, match="unknown keys 99; upgrade wick_graph"):
+        CODEC.unpack(packed)
+
+
 def test_an_overlay_is_stored_without_its_keys() -> None:
     overlay = to_overlay(ModelRequest.of([HumanMessage("go", id="a")], tools=("look",)), "")
     assert KEYS[1] == tuple(overlay)

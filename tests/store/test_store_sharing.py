@@ -34,6 +34,8 @@ class Line:
         self.version: int | None = None
         self.step = 0
         self.run: dict[str, Any] = {}
+        self.seen: dict[str, Any] | None = None
+        """What the nodes have seen; by default one has seen all."""
 
     def put(self, id: str | None = None, **values: Any) -> str:
         self.version = self.saver.get_next_version(self.version, None)
@@ -44,7 +46,7 @@ class Line:
             "ts": f"2026-11-21T10:00:00.{self.step:06}+00:00",
             "channel_values": values,
             "channel_versions": dict.fromkeys(values, self.version),
-            "versions_seen": {"node": dict.fromkeys(values, self.version)},
+            "versions_seen": self.seen or {"node": dict.fromkeys(values, self.version)},
             "updated_channels": sorted(values),
         }
         checkpoint: Checkpoint = made

@@ -14,6 +14,8 @@ from uuid import UUID
 import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.graph import START, StateGraph
+from typing_extensions import TypedDict
 
 from tests.store.encrypted import KEYS as ENCRYPTED
 from tests.store.store_graphs import config
@@ -300,6 +302,57 @@ def test_a_request_is_one_item_and_a_long_one_is_stored_in_its_parts(keys: Any) 
             news.append(items(saver) - before)
             before = items(saver)
         assert news == [1, 1, len(KEYS[1]), 1, 2]  # of the last ones: the stamp, and the prompt
+
+
+def test_a_saver_that_has_not_read_a_request_finds_its_item_again(url: str) -> None:
+    with SqlSaver.from_url(url) as saver:
+        line = Line(saver)
+        line.put(request=overlay(1))
+        before = items(saver)
+    with SqlSaver.from_url(url) as saver:
+        line.saver = saver
+        line.put(request=overlay(1))
+        assert items(saver) == before
+
+
+def test_a_request_that_is_changed_in_place_is_noticed_in_debug_mode() -> None:
+    class State(TypedDict):
+        request: dict[str, Any]
+        n: int
+
+    def silent(state: State) -> dict[str, Any]:
+        state["request"]["settings"]["temperature"] = 1
+        return {"n": 1}
+
+    with SqlSaver.from_url("sqlite://", debug=True) as saver:
+        graph: Any = StateGraph(State)
+        graph.add_sequence([("asks", lambda s: {"request": overlay(1)}), ("silent", silent)])
+        graph.add_edge(START, "asks")
+        with pytest.raises(StorageError, match="channel 'request' was changed in place"):
+            graph.compile(saver).invoke({"n": 0}, config("t"), durability="sync")
+
+
+def test_what_a_node_has_seen_is_encoded_again_only_if_it_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, encoded = StepTransaction._flat, list[Any]()
+
+    def noting(self: StepTransaction, versions: Any) -> Any:
+        encoded.append(versions)
+        return real(self, versions)
+
+    monkeypatch.setattr(StepTransaction, "_flat", noting)
+    with SqlSaver.from_url("sqlite://") as saver:
+        line = Line(saver)
+        seen: dict[str, dict[str, int]] = {"a": {"x": 1}, "b": {"x": 1}}
+        for changed in (None, None, "a", "b", "c"):
+            if changed is not None:
+                seen = {**seen, changed: {"x": 2}}
+            encoded.clear()
+            line.seen = seen
+            line.put(x=1)
+            news = 2 if line.step == 1 else changed is not None
+            assert len(encoded) == news + 1  # and the channels' versions
 
 
 def test_a_request_is_the_same_item_in_its_write_and_in_the_checkpoint_after_it() -> None:

@@ -190,8 +190,7 @@ class LeanLoop:
         self.checkpoint = made = lean_state.checkpoint_of(*given)
         known = {**at[CONFIGURABLE], CHECKPOINT_NS: conf.get(CHECKPOINT_NS, "")}
         self.prev_checkpoint_config = at if known.get(CHECKPOINT_ID) else None
-        saved = lean_state.copy_of(made)
-        versions = saved["channel_versions"]  # it stays as it is: the loop counts on in its own
+        versions = {**made["channel_versions"]}
         new = lean_state.new_versions(self.checkpoint_previous_versions, versions)
         self.checkpoint_previous_versions = versions
         self._put_checkpoint_fut = self.submit(
@@ -199,7 +198,7 @@ class LeanLoop:
             getattr(self, "_put_checkpoint_fut", None),  # the first one sets it
             [],
             {**at, CONFIGURABLE: known},
-            saved,
+            lean_state.copy_of(made),
             metadata,
             new,
         )

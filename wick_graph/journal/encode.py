@@ -389,12 +389,12 @@ class FieldEncoder:
 
     def _settled(self, seq: int, visit: Visit, kept: AIMessage | None) -> list[list[Any]]:
         settled: list[list[Any]] = []
-        for at, reply in visit.replies:
+        for at, reply in visit.replies or ():
             if kept is not None and is_kept(reply, kept):
                 settled.append([seq - at])
             else:
                 settled.append([seq - at, self.values.keep(parts_of(reply))])
-        visit.replies = ()
+        visit.replies = None
         return settled
 
     # --- hooks -----------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ class FieldEncoder:
         if around is not None and around.kind == "hook.enter":
             fields |= self._changed(around.value, request)
         frame.value = request
-        visit.chunks = ()
+        visit.chunks = None
         return fields
 
     def _head_of(self, request: ModelRequest, tools: Sequence[Any], by: Mapping[str, str]) -> bytes:
@@ -490,7 +490,9 @@ class FieldEncoder:
     def _response(self, moment: Moment, visit: Visit, frame: Frame) -> Fields:
         """`u` tokens, `f` finish reason, `g` given by a listener, `t` first piece and count."""
         reply = moment.data["reply"]
-        visit.replies = (*visit.replies, (moment.seq, visit.taken))
+        if visit.replies is None:
+            visit.replies = []
+        visit.replies.append((moment.seq, visit.taken))
         fields: Fields = {"u": list(_USED(moment.data["usage"]))}
         metadata = reply.response_metadata
         finish = next((metadata[key] for key in _FINISH if metadata.get(key)), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress, repeat
 from operator import is_
@@ -205,9 +205,9 @@ class Visit:
         self.within = within
         """The task of the surrounding visit, for a node of a subgraph."""
         self.frames: list[Frame] = []
-        self.replies: Sequence[tuple[int, Reply]] = ()
+        self.replies: list[tuple[int, Reply]] | None = None
         """Replies of models: their moment, and what came."""
-        self.chunks: Sequence[tuple[int, list[int]]] = ()
+        self.chunks: list[tuple[int, list[int]]] | None = None
         """For each attempt: when its first piece arrived, and how many there have been."""
         self.state: Any = None
         """What the node was given."""

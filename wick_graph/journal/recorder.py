@@ -169,7 +169,9 @@ class Writer:
             return
         if moment.place is not None and (visit := self._visits.get(moment.place.task)):
             at = (moment.at_ns - self._started) // 1000
-            visit.chunks = (*visit.chunks, (at, moment.data.get("count", _ONE)))
+            if visit.chunks is None:
+                visit.chunks = []
+            visit.chunks.append((at, moment.data.get("count", _ONE)))
 
     def _around(self, visit: Visit) -> Frame | None:
         """Return the frame around what is outermost in a node: the outer node's, or the run's."""

@@ -224,13 +224,9 @@ class Reader:
     def warm(self, row: Row) -> None:
         """Learn the places of a checkpoint's content, without decoding it."""
         for _, form in self.body(row).forms():
-            for lane, *ranges in form[1:] if isinstance(form, list) else ():
-                for start, count in zip(ranges[::2], ranges[1::2], strict=True):
-                    first = lane << LANE_BITS | start
-                    for item in read_items(
-                        self.db, self.cache, first, first + count - 1, self.thread_id
-                    ):
-                        learn(self.cache, item)
+            for span in spans(form):
+                for item in read_items(self.db, self.cache, *span, self.thread_id):
+                    learn(self.cache, item)
         self.cache.space(row.ns).warm = True
 
     def _is_kept(self, kept: Kept, form: Form) -> bool:
@@ -366,6 +362,17 @@ class Reader:
 
     def _what(self, table: str) -> str:
         return f"table {table} of thread {self.thread_id!r}"
+
+
+def spans(form: Form) -> Iterable[tuple[int, int]]:
+    """Yield the first and the last key of each range that a form refers to."""
+    if isinstance(form, int):
+        yield form, form
+    elif isinstance(form, list):
+        for lane, *ranges in form[1:]:
+            for start, count in zip(ranges[::2], ranges[1::2], strict=True):
+                first = lane << LANE_BITS | start
+                yield first, first + count - 1
 
 
 def _pages(items: Iterable[Any]) -> Iterator[list[Any]]:

@@ -30,7 +30,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from wick_graph.constants import RUN_KNOWN_SECONDS
 from wick_graph.errors import StorageError
 from wick_graph.store import statements
-from wick_graph.store.checkpoint_read import Reader, Row, ancestors
+from wick_graph.store.checkpoint_read import Reader, Row, ancestors, spans
 from wick_graph.store.codec import (
     BLOB_MARK,
     HASH_BYTES,
@@ -54,7 +54,7 @@ from wick_graph.store.digests import (
 )
 from wick_graph.store.journal_rows import ALL, KEY, RUN_BYTES, page_run
 from wick_graph.store.queued import BEHIND
-from wick_graph.store.row_format import Form, Seals, WritesBody, bytes_text, text_bytes
+from wick_graph.store.row_format import Seals, WritesBody, bytes_text, text_bytes
 from wick_graph.store.schema import (
     OWNED,
     blobs,
@@ -771,17 +771,6 @@ def _items_of(db: Database, number: int) -> list[tuple[int, int | None]]:
         own = select(items.c.rid, items.c.base).where(items.c.rid.between(low, low | PLACES))
         found += db.execute(*compiled(own)).fetchall()
     return found
-
-
-def spans(form: Form) -> Iterable[tuple[int, int]]:
-    """Yield the first and the last key of each range that a form refers to."""
-    if isinstance(form, int):
-        yield form, form
-    elif isinstance(form, list):
-        for lane, *ranges in form[1:]:
-            for start, count in zip(ranges[::2], ranges[1::2], strict=True):
-                first = lane << LANE_BITS | start
-                yield first, first + count - 1
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:

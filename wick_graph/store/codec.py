@@ -351,7 +351,8 @@ KEYS: Final[dict[int, tuple[str, ...]]] = {
     1: ("stamp", "system", "tools", "settings", "withheld", "messages"),
     2: ("messages",),
 }
-"""The keys of dicts that each checkpoint repeats, in their order; never change one."""
+"""The keys of dicts that checkpoints repeat, in their order; never change one. A new one needs a
+new schema, which keeps out the releases that cannot read it."""
 
 _NUMBERS: Final = {keys: number for number, keys in KEYS.items()}
 
@@ -600,6 +601,15 @@ def _deque(value: Any) -> tuple[int, Any]:
     return Tag.DEQUE, [list(value), value.maxlen]
 
 
+def _keyed(parts: list[Any]) -> dict[str, Any]:
+    keys = KEYS.get(parts[0])
+    if keys is None:
+        raise StorageError(
+            f"unknown format: a stored dict has the unknown keys {parts[0]}; upgrade wick_graph"
+        )
+    return dict(zip(keys, parts[1:], strict=True))
+
+
 def _as_list(tag: int) -> Callable[[Iterable[Any]], tuple[int, Any]]:
     return lambda value: (tag, list(value))
 
@@ -650,7 +660,7 @@ _READERS: Final[dict[int, Callable[[Any], Any]]] = {
     Tag.PATTERN: read_pattern,
     Tag.IP: lambda p: IP[p[0]](p[1]),
     Tag.ARRAY: read,
-    Tag.KEYED: lambda p: dict(zip(KEYS[p[0]], p[1:], strict=True)),
+    Tag.KEYED: _keyed,
 }
 
 

@@ -96,8 +96,9 @@ def _elements(value: Any, paired: bool) -> Iterable[Any]:
 _INLINE: Final = 96
 """The most bytes of a value that is stored in its checkpoint's own row."""
 
-_WHOLE: Final = 256
-"""The most bytes of a dict of known keys that is one item: a row for each part would take more."""
+_WHOLE: Final = 200
+"""The most bytes of a dict of known keys that is one item: a row for each part would take more, or
+hardly less if most parts are those of the step before."""
 
 _FEW: Final = 8
 

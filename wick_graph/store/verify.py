@@ -12,9 +12,9 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from wick_graph.errors import StorageError
 from wick_graph.store import statements
-from wick_graph.store.checkpoint_read import Row, body_of
+from wick_graph.store.checkpoint_read import Row, body_of, spans
 from wick_graph.store.cipher import Encrypted, new_mark
-from wick_graph.store.cleanup import GONE, spans
+from wick_graph.store.cleanup import GONE
 from wick_graph.store.codec import HASH_BYTES, is_text_key
 from wick_graph.store.connection import StoreConnection
 from wick_graph.store.dialect import Database
