@@ -181,6 +181,11 @@ def test_an_item_of_another_database_is_noticed_though_it_is_whole(path: Path) -
         "UPDATE digests SET blobs = 0.5 WHERE rid = (SELECT min(rid) FROM digests)",
         "UPDATE checkpoints SET seq = seq + 1000",
         "UPDATE blobs SET size = size + 1 WHERE thread > 0",
+        "UPDATE checkpoints SET body = 11 WHERE rid = (SELECT max(rid) FROM checkpoints)",
+        "UPDATE runs SET body = 11",
+        "UPDATE calls SET body = 0.5",
+        "UPDATE moments SET body = 'text'",
+        "UPDATE streams SET body = ''",
     ],
 )
 def test_a_changed_column_is_noticed(path: Path, filled: str, change: str) -> None:

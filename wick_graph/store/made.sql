@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 80d40dc86cd78f3e5e7e9eebc4be048c
+-- process takes it from here once it or a module that makes it has changed: 10ad8cb08c42294dbf0edf436d7cc3b1
 
 --: sqlite schema
 CREATE TABLE blobs (
