@@ -220,7 +220,7 @@ def columns_of(table: Table) -> list[ColumnElement[Any]]:
 
 def hash_of(table: Table, row: Sequence[Any]) -> int:
     """Return the hash of a row of `columns_of`."""
-    if "body" not in table.c or type(row[-1]) is not bytes:  # damage may change a type
+    if "body" not in table.c or not isinstance(row[-1], bytes | None):  # damage changes types
         return row_hash(row, None)
     return row_hash(row[:-1], row[-1])
 
