@@ -30,9 +30,9 @@ from wick_graph.store.transactions import Worker
 WHOLE = "LangGraph's loop unshortened"
 HERE, UNFLUSHED = "wick_graph, stored by the loop's thread", "wick_graph, commits not flushed"
 NEITHER, ALL_THREE = "wick_graph, both of these", "wick_graph, both, and no journal"
-unflushed = partial(wick, synchronous="NORMAL")
-ALL.update({HERE: wick, UNFLUSHED: unflushed, NEITHER: unflushed})
-ALL[ALL_THREE] = partial(unflushed, journal="off")
+_unflushed = partial(wick, synchronous="NORMAL")
+ALL.update({HERE: wick, UNFLUSHED: _unflushed, NEITHER: _unflushed})
+ALL[ALL_THREE] = partial(_unflushed, journal="off")
 IN_PLACE = (HERE, NEITHER, ALL_THREE)
 LEFT_OUT = (WHOLE, OURS, SAFE, HERE, UNFLUSHED, NEITHER, SILENT, ALL_THREE, UNSTORED, BARE)
 STORED = (WHOLE, OURS, SILENT)
