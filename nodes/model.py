@@ -216,7 +216,7 @@ async def through_hooks(
         else:
             reply = await _base(request, ctx, writes, sent)
     except Tripwire as trip:
-        trip.writes += [*writes, *([("iteration", request.ctx.iteration + 1)] if sent else [])]
+        trip.writes += [*writes, *([("iteration", _iteration(request) + 1)] if sent else [])]
         raise
     except (GraphBubbleUp, MessageError):
         raise
@@ -224,6 +224,13 @@ async def through_hooks(
         raise ModelError(f"LLM call: {REDACTOR.text(describe(error))}") from error
     # A hook that saw it on the way out may still hold it, and change it at any time.
     return (private(bounded(reply)) if layers else reply), sent[-1] if sent else None
+
+
+def _iteration(request: ModelRequest) -> int:
+    """Return how many model calls of the run there were before a request."""
+    if request.ctx is None:
+        return int(raw(request.state).get("iteration", 0))
+    return int(request.ctx.iteration)
 
 
 def _onion(ctx: NodeContext, writes: Writes, sent: list[ModelRequest]) -> Onion:

@@ -121,7 +121,7 @@ def initial(state: Mapping[str, Any], ctx: NodeContext) -> ModelRequest:
         system=(Section(prompt, "agent"),) if prompt else (),
         tools=tools,
         state=state_view(state),
-        ctx=ctx.for_hooks(state),
+        ctx=ctx.for_requests(state),
     )
     if last and tools:
         text = LAST_CALL if ctx.spec.output is None else LAST_OUTPUT
@@ -137,7 +137,7 @@ async def resolve_request(
     After an edit of `messages` at a breakpoint, or a write by another program, no overlay fits.
     """
     request = from_overlay(
-        state.get("request"), state, ctx.spec.system_prompt, ctx.for_hooks(state)
+        state.get("request"), state, ctx.spec.system_prompt, ctx.for_requests(state)
     )
     return (request, []) if request is not None else await compose(state, ctx)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from wick_graph import langgraph_config
 from wick_graph.core.moments import Abort, Moment, Replace, Skip, notify
@@ -16,7 +16,7 @@ from wick_graph.hooks.protocol import Tripwire
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import owned
 from wick_graph.runtime.context import NodeContext
-from wick_graph.runtime.tool_ledger import Gate, again, bound_by, execute_once, has_begun
+from wick_graph.runtime.tool_ledger import Gate, Next, again, bound_by, execute_once, has_begun
 from wick_graph.tools.bound import BoundTool
 from wick_graph.tools.protocol import ToolContext
 from wick_graph.tools.result import failure
@@ -31,29 +31,15 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     """
     if not sent:
         return []
-    call = _call(sent, ctx)
+    made = _Sent(sent, ctx, langgraph_config.read_state(ctx.config, ctx.spec.channels), [])
+    call = _call(made)
     listener = ctx.listener
     updates: list[tuple[str, Any]] = []
-    ran: list[ToolCall] = []
-
-    async def base(inner: ToolCall) -> ToolResult:
-        ran.append(inner)
-        return await _execute(again(inner) if len(ran) > 1 else inner, sent, ctx)
-
     if listener.active:
         await notify(listener, Moment("tool", "enter", call.name, {"args": call.args}, call.id))
-    onion = Onion(
-        layers=ctx.spec.hooks.wrap_tool_call,
-        base=base,
-        bridge=ctx.bridge,
-        listener=listener,
-        takes=ToolCall,
-        gives=ToolResult,
-        updates=updates,
-        call_id=call.id,
-    )
     try:
-        run = bound_by(ctx.run.bound, ctx, onion.run) if ctx.run.bound else onion.run
+        run = _onion(made, updates, call.id) if ctx.spec.hooks.wrap_tool_call else made.run
+        run = bound_by(ctx.run.bound, ctx, run) if ctx.run.bound else run
         result: ToolResult = await run(call)
     except BaseException as error:
         if listener.active:
@@ -78,6 +64,22 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     beside = update.pop("messages", [])
     messages = [*(beside if isinstance(beside, list) else [beside]), result.to_message()]
     return [*updates, *update.items(), ("messages", messages)]
+
+
+def _onion(made: _Sent, updates: list[tuple[str, Any]], call_id: str) -> Next:
+    """Wrap a call in the hooks' layers."""
+    ctx = made.ctx
+    onion = Onion(
+        layers=ctx.spec.hooks.wrap_tool_call,
+        base=made.run,
+        bridge=ctx.bridge,
+        listener=ctx.listener,
+        takes=ToolCall,
+        gives=ToolResult,
+        updates=updates,
+        call_id=call_id,
+    )
+    return onion.run
 
 
 def _private(result: ToolResult) -> ToolResult:
@@ -105,10 +107,8 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
         made = await execute_once(call, tool, ctx)
         return _private(made) if ctx.spec.hooks.wrap_tool_call else made
     data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
-    data["begun"] = await has_begun(call, ctx)
-    said = await notify(
-        listener, Moment("tool", "call", call.name, {**data, "call": call}, call.id)
-    )
+    data |= {"begun": await has_begun(call, ctx), "call": call}
+    said = await notify(listener, Moment("tool", "call", call.name, data, call.id))
     if isinstance(said, Abort):
         raise ToolError(f"stopped before the call: {said.reason}")
     if isinstance(said, Replace):
@@ -134,18 +134,34 @@ def _still_allowed(call: ToolCall) -> ToolCall:
     return call.replace(ctx=replace(ctx, allowed=None))
 
 
-def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
-    state = langgraph_config.read_state(ctx.config, ctx.spec.channels)
+class _Sent(NamedTuple):
+    """One call as the model sent it."""
 
-    def tool() -> BoundTool | None:
-        return ctx.tools(state).get(sent["name"])
+    sent: Mapping[str, Any]
+    ctx: NodeContext
+    state: Mapping[str, Any]
+    ran: list[str]  # the call's id, each time that it has run; the call itself holds this
 
-    def check(args: Any) -> str | None:
-        return sent.get("bad") or (None if (found := tool()) is None else found.check(args))
+    async def run(self, call: ToolCall) -> ToolResult:
+        """Run the call as the hooks pass it on; they may do so more than once."""
+        self.ran.append(call.id)
+        return await _execute(again(call) if len(self.ran) > 1 else call, self.sent, self.ctx)
 
-    def schema() -> Mapping[str, Any] | None:
-        return None if (found := tool()) is None else found.schema
+    def check(self, args: Any) -> str | None:
+        """Return what is wrong with arguments for the tool."""
+        return self.sent.get("bad") or (None if (tool := _tool(self)) is None else tool.check(args))
 
+    def schema(self) -> Mapping[str, Any] | None:
+        """Return the tool as the model sees it."""
+        return None if (tool := _tool(self)) is None else tool.schema
+
+
+def _tool(made: _Sent) -> BoundTool | None:
+    return made.ctx.tools(made.state).get(made.sent["name"])
+
+
+def _call(made: _Sent) -> ToolCall:
+    sent, ctx = made.sent, made.ctx
     context = ToolContext(
         call_id=sent["id"],
         name=sent["name"],
@@ -155,10 +171,10 @@ def _call(sent: Mapping[str, Any], ctx: NodeContext) -> ToolCall:
         thread_id=ctx.run.thread_id or langgraph_config.thread_of(ctx.config),
         run_id=ctx.run.run_id,
         agent=ctx.spec.name,
-        state=state_view(state),
+        state=state_view(made.state),
         config=ctx.config,
-        check=check,
-        told=schema,
+        check=made.check,
+        told=made.schema,
         folders=ctx.spec.hooks.folders,
         gate=Gate(ctx),
     )

@@ -302,6 +302,31 @@ async def test_what_is_written_behind_a_checkpoint_is_saved_behind_it(
     assert saved == ["before", *range(many), "a checkpoint", "behind", "after", "the next"]
 
 
+async def test_beside_others_two_checkpoints_are_saved_without_a_turn_of_the_loop(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[Any] = []
+
+    class Loop:
+        def __init__(self, saver: SqlSaver) -> None:
+            self.checkpointer = saver
+
+        def _checkpointer_put_after_previous(self) -> None:
+            raise AssertionError("it is saved directly")
+
+    monkeypatch.setattr(Direct, "checkpoint", lambda *args: saved.append(args[3]))
+    with SqlSaver.from_url("sqlite://") as saver:
+        executor, put = AsyncExecutor({}), Loop(saver)._checkpointer_put_after_previous
+        loop = asyncio.get_running_loop()
+        for first in range(0, 6, 3):
+            loop.call_soon(saved.append, "another")
+            waits = [executor.submit(put, None, (), {}, first + at, {}) for at in range(3)]
+            assert [one.done() for one in waits] == [True, True, False]
+            assert saved[-2:] == [first, first + 1]
+            await waits[-1]
+            assert saved[-2:] == ["another", first + 2]
+
+
 async def test_a_run_that_is_cancelled_saves_its_next_checkpoint_in_its_turn(
     served: Served,
 ) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -473,7 +474,7 @@ def test_a_wrong_number_of_bytes_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_warm_turn_costs_what_is_new(tmp_path: Path) -> None:
-    """Calls of Python functions, which no other load of the machine changes."""
+    """Calls of Python functions; of three turns the least, for what waits may be written between."""
     with SqlSaver.from_url(f"sqlite:///{tmp_path / 't.db'}") as saver:
         agent, _ = adding(saver)
         counts = []
@@ -483,7 +484,8 @@ def test_a_warm_turn_costs_what_is_new(tmp_path: Path) -> None:
             agent.graph.update_state(at, {"messages": told}, as_node="model")
             for _ in range(3):
                 agent.invoke("hello", thread_id=name)
-            counts.append(_calls_of(lambda name=name: agent.invoke("hello", thread_id=name)))
+            asks = partial(agent.invoke, "hello", thread_id=name)
+            counts.append(min(_calls_of(asks) for _ in range(3)))
     assert counts[1] <= 1.15 * counts[0]
 
 

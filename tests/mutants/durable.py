@@ -11,7 +11,7 @@ DURABLE: Final = (
         "fence-not-called",
         "A checkpoint of a run that lost its thread is not stored.",
         ("test_the_fence_alone_stops_a_run_that_lost_its_thread",),
-        ("CheckpointWriter._step", "fence(core, db, lease, cache.id, at.thread_id)", "pass"),
+        ("CheckpointWriter.step", "fence(core, db, lease, cache.id, at.thread_id)", "pass"),
     ),
     mutant(
         "epoch-not-compared",
@@ -25,7 +25,7 @@ DURABLE: Final = (
         "Without the comparison and without the fence nothing stops a run that lost its thread.",
         ("test_the_fence_alone_stops_a_run_that_lost_its_thread",),
         ("holds", "row[0] == lease.epoch", "True"),
-        ("CheckpointWriter._step", "fence(core, db, lease, cache.id, at.thread_id)", "pass"),
+        ("CheckpointWriter.step", "fence(core, db, lease, cache.id, at.thread_id)", "pass"),
         quick=True,
     ),
     mutant(
@@ -216,7 +216,7 @@ DURABLE: Final = (
         "lease-checked-once-per-commit",
         "Each writer of a shared commit is checked by itself.",
         ("test_a_lease_is_checked_anew_by_each_writer_of_a_commit",),
-        ("CheckpointWriter._step", "(self.core.member, id(lease)", "(0, 0"),
+        ("CheckpointWriter.step", "(self.core.member, id(lease)", "(0, 0"),
     ),
     mutant(
         "poisoned-thread-goes-on",
@@ -335,7 +335,7 @@ DURABLE: Final = (
         "What waits is written as it was given.",
         ("test_what_waits_is_as_it_was_given",),
         ("CheckpointWriter.checkpoint", "held[name].copy()", "held[name]"),
-        ("CheckpointWriter.writes", "v.copy()", "v"),
+        ("CheckpointWriter.writes", "one[1].copy()", "one[1]"),
     ),
     mutant(
         "dangling-calls-stay",

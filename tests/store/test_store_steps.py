@@ -163,7 +163,7 @@ def test_the_rows_are_those_of_a_whole_encoding(
     for _, put, read in quick:
         assert put == read
         assert [types_of(one[2]) for one in put] == [types_of(one[2]) for one in read]
-    whole, step_of, packed = StepTransaction._body, CheckpointWriter._step, StepTransaction._meta
+    whole, step_of, packed = StepTransaction._body, CheckpointWriter.step, StepTransaction._meta
 
     def forgetful(self: StepTransaction, *given: Any) -> Any:
         space = self._space
@@ -182,7 +182,7 @@ def test_the_rows_are_those_of_a_whole_encoding(
 
     monkeypatch.setattr(StepTransaction, "_body", forgetful)
     monkeypatch.setattr(StepTransaction, "_meta", meta)
-    monkeypatch.setattr(CheckpointWriter, "_step", anew)
+    monkeypatch.setattr(CheckpointWriter, "step", anew)
     for seed, case in enumerate(quick):
         assert stored(seed, together=together) == case, seed
 

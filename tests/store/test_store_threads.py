@@ -639,3 +639,17 @@ def test_a_run_that_lost_its_thread_unnoticed_does_not_end_the_other_one(
         known = other.threads.get("t")
         assert known is not None
         assert known.stopped_because == "done"
+
+
+def test_a_lease_of_a_deleted_thread_opens_no_new_one_of_its_name(saver: SqlSaver) -> None:
+    stale = saver.leases.acquire("t")
+    saver.leases.release(stale)
+    assert saver.threads.delete("t")
+
+    def opened() -> None:
+        with saver.leases.opening("t"):
+            saver.leases.acquire("t")  # it makes the thread, in this write
+            saver.threads.open("t", agent="a", ttl=None, run_id="r", lease=stale)
+
+    with pytest.raises(ThreadBusyError, match="taken over"):
+        saver.leases.together(opened)

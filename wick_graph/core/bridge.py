@@ -20,13 +20,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from wick_graph.core.stopping import CURRENT, Stop, pausable, within
 from wick_graph.errors import RunCancelled, WickError
 from wick_graph.types import Firm
 
+P = ParamSpec("P")
+
 T = TypeVar("T")
+
+Sync = Callable[P, T]
+
+Async = Callable[P, Awaitable[T]]
 
 Next = Callable[[Any], Any]
 
@@ -176,16 +182,22 @@ class Bridge(Protocol):
     async def until(self, stop: Stop, body: Coroutine[Any, Any, T]) -> T:
         """Run a body until it ends or its run is asked to stop."""
 
-    def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    def long(
+        self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]:
         """Call the form that fits the driver; for calls that may take long."""
 
-    async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
-        """Call the form that fits the driver."""
+    def call(
+        self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]:
+        """Call the form that fits the driver, with these arguments."""
 
     async def cancels_itself(self) -> bool:
         """Return whether a CancelledError comes from the called code, not from the run's end."""
 
-    async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def uninterruptible(
+        self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Call the form that fits the driver, to its end even if the waiter is cancelled."""
 
 
@@ -281,22 +293,28 @@ class AsyncBridge:
             if canceller.has_cancelled:
                 task.uncancel()
 
-    def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    def long(
+        self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]:
         """Return the async form, to be awaited without a frame between."""
-        return async_()
+        return async_(*args, **kwargs)
 
-    async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
-        """Await the async form."""
-        return await async_()
+    def call(
+        self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]:
+        """Return the async form, as `long` does."""
+        return async_(*args, **kwargs)
 
     async def cancels_itself(self) -> bool:
         """Return whether a CancelledError comes from the called code, not from the run's end."""
         task = asyncio.current_task()
         return task is None or not task.cancelling()
 
-    async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def uninterruptible(
+        self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Await the async form to its end, then raise a cancellation that came meanwhile."""
-        made = async_()
+        made = async_(*args, **kwargs)
         if isinstance(made, Firm):
             return await _to_its_end(made)
         task = asyncio.ensure_future(made)
@@ -378,25 +396,31 @@ class SyncBridge:
         finally:
             CURRENT.reset(before)
 
-    async def long(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def long(
+        self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Call the sync form, in a thread that can be abandoned if the run can be stopped."""
         stop = CURRENT.get()
         if stop is None or not stop.waits:
-            return sync()
-        return _result(THREADS.submit(sync), None)
+            return sync(*args, **kwargs)
+        return _result(THREADS.submit(sync, *args, **kwargs), None)
 
-    async def call(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def call(
+        self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Call the sync form."""
-        return sync()
+        return sync(*args, **kwargs)
 
     async def cancels_itself(self) -> bool:
         """Return True: a body that never suspends cannot be cancelled."""
         return True
 
-    async def uninterruptible(self, sync: Callable[[], T], async_: Callable[[], Awaitable[T]]) -> T:
+    async def uninterruptible(
+        self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Call the sync form to its end; a Ctrl-C that comes meanwhile is raised then."""
         with _held_interrupt():
-            return sync()
+            return sync(*args, **kwargs)
 
 
 @contextmanager

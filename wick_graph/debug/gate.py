@@ -320,7 +320,7 @@ class Gate:
         with self.run.stop.ending(held.release):
             try:
                 await self._call_back(held, bridge)
-                await bridge.call(held.go.result, lambda: asyncio.wrap_future(held.go))
+                await bridge.call(lambda: held.go.result(), lambda: asyncio.wrap_future(held.go))
             finally:
                 self._session.gone(held)
         self.run.stop.check()
@@ -428,7 +428,7 @@ class _ChildGate:
         waits = self._below.hold() if f"{moment.kind}.{moment.phase}" in HOLDS else None
         if waits is not None:
             with self._run.stop.ending(lambda: _go(waits)):
-                await self._bridge.call(waits.result, lambda: asyncio.wrap_future(waits))
+                await self._bridge.call(lambda: waits.result(), lambda: asyncio.wrap_future(waits))
             self._run.stop.check()
         return None
 

@@ -193,9 +193,7 @@ async def _put(
     task: str,
     bridge: Bridge,
 ) -> None:
-    await bridge.call(
-        lambda: saver.put_writes(at, writes, task), lambda: saver.aput_writes(at, writes, task)
-    )
+    await bridge.call(saver.put_writes, saver.aput_writes, at, writes, task)
 
 
 def _by_id(answer: Any, waiting: list[Question]) -> dict[str, Any] | None:
@@ -416,7 +414,7 @@ async def _kept_rules(run: Run, before: ThreadInfo | None, bridge: Bridge) -> li
     ledger = run.ledger
     if ledger is None or before is None or not (run.resumed or before.parent):
         return []
-    found = await bridge.call(lambda: ledger.noted(_RULES), lambda: ledger.anoted(_RULES))
+    found = await bridge.call(ledger.noted, ledger.anoted, _RULES)
     return [] if found is None else list(found[1]["rules"])
 
 
@@ -426,14 +424,9 @@ async def _keep_rules(
     ledger, threads, thread = run.ledger, store.threads, run.thread_id or ""
     assert ledger is not None
     fields = {"rules": rules}
-    await bridge.call(
-        lambda: ledger.note(_RULES, "rules", "done", fields),
-        lambda: ledger.anote(_RULES, "rules", "done", fields),
-    )
+    await bridge.call(ledger.note, ledger.anote, _RULES, "rules", "done", fields)
     if parent is not None:
-        await bridge.call(
-            lambda: threads.adopt(thread, parent), lambda: threads.aadopt(thread, parent)
-        )
+        await bridge.call(threads.adopt, threads.aadopt, thread, parent)
 
 
 async def _about_calls(
@@ -455,7 +448,7 @@ async def _about_calls(
 
 
 async def _saved(saver: BaseCheckpointSaver[Any], config: Any, bridge: Bridge) -> Any:
-    return await bridge.call(lambda: saver.get_tuple(config), lambda: saver.aget_tuple(config))
+    return await bridge.call(saver.get_tuple, saver.aget_tuple, config)
 
 
 # --- Writes beside a thread's last checkpoint: failures, partial replies, summaries, results.
@@ -498,7 +491,7 @@ async def record_partial(
         _head(run), **{langgraph_config.CHECKPOINTER: saver}
     )
     with suppress(StorageError):
-        state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+        state: Any = await bridge.call(graph.get_state, graph.aget_state, at)
         if _MODEL in state.next:
             mark = {MARK_KEY: {"own": True, PARTIAL: True}}
             cut = AIMessage(text, name=agent, id=str(uuid.uuid4()), response_metadata=mark)
@@ -522,7 +515,7 @@ async def drop_partial(
     at: Any = _head(run)
     at = at if named is None else langgraph_config.with_configurable(at, checkpoint_id=named)
     look: Any = langgraph_config.with_configurable(at, **{langgraph_config.CHECKPOINTER: saver})
-    state: Any = await bridge.call(lambda: graph.get_state(look), lambda: graph.aget_state(look))
+    state: Any = await bridge.call(graph.get_state, graph.aget_state, look)
     held = messages_in(state.values)
     if state.next and held and is_partial(held[-1]):
         await _put_beside(run, saver, RemoveMessage(id=held[-1].id or ""), bridge, at)
@@ -545,9 +538,7 @@ async def _put_beside(
         if saved is None:
             return
         given = beside(saved, ("messages", [message]), run.writer)
-        await bridge.uninterruptible(
-            lambda: saver.put_writes(*given), lambda: saver.aput_writes(*given)
-        )
+        await bridge.uninterruptible(saver.put_writes, saver.aput_writes, *given)
 
 
 def beside(saved: Any, write: tuple[str, Any], writer: Writer) -> tuple[Any, Any, str]:
@@ -573,12 +564,12 @@ async def keep_finished_results(
         langgraph_config.CHECKPOINT_ID
     ):
         return
-    saved: Any = await bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    saved: Any = await bridge.call(saver.get_tuple, saver.aget_tuple, at)
     if saved is None or not any(
         channel == "messages" for _, channel, _ in saved.pending_writes or ()
     ):
         return
-    state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+    state: Any = await bridge.call(graph.get_state, graph.aget_state, at)
     finished = [
         message
         for task in state.tasks
@@ -587,10 +578,7 @@ async def keep_finished_results(
     ]
     if finished:
         update = {"messages": finished}
-        await bridge.call(
-            lambda: graph.update_state(at, update, as_node="tools"),
-            lambda: graph.aupdate_state(at, update, as_node="tools"),
-        )
+        await bridge.call(graph.update_state, graph.aupdate_state, at, update, as_node="tools")
 
 
 def _earlier(saved: Any) -> list[tuple[str, Any]]:

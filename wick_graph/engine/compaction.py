@@ -144,9 +144,7 @@ async def compact(
             return Compaction("busy")
         at = langgraph_config.with_configurable(None, **{langgraph_config.THREAD_ID: thread_id})
         config: Any = {**at, "metadata": {}}
-        state: Any = await bridge.call(
-            lambda: graph.get_state(config), lambda: graph.aget_state(config)
-        )
+        state: Any = await bridge.call(graph.get_state, graph.aget_state, config)
         known = state.values.get("summary") or {}
         seen = parts(state.values.get("messages") or (), known)
         upto = str(known.get("upto"))
@@ -240,9 +238,7 @@ async def _stored(
 
     while True:
         try:
-            return await bridge.uninterruptible(
-                lambda: leases.together(commit), lambda: leases.atogether(commit)
-            )
+            return await bridge.uninterruptible(leases.together, leases.atogether, commit)
         except ThreadBusyError:
             if waited >= _PATIENCE:
                 return "busy"

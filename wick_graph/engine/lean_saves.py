@@ -92,6 +92,15 @@ _SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
 IN_A_ROW: Final = 8
 """The most checkpoints that are deferred without a turn of the loop: some 5 ms."""
 
+BESIDE_OTHERS: Final = 2
+"""As above, while others wait for their turn: from a tool's result to the model's call.
+
+With a turn for each, what hundreds of runs hold in the middle of a step outlives many collections
+of garbage.
+"""
+
+_UNKNOWN: Final = (None,)
+
 
 class AsyncExecutor(_executor.AsyncBackgroundExecutor):
     """LangGraph's executor, which calls the saver in the loop, without a task."""
@@ -102,7 +111,7 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
         self._later = 0
         """Saves that have not begun: of checkpoints, and of writes behind one."""
         own = isinstance(self.loop, asyncio.BaseEventLoop)
-        self._ready: Any = vars(self.loop).get("_ready") if own else None
+        self._ready: Any = vars(self.loop).get("_ready", _UNKNOWN) if own else _UNKNOWN
         """What waits for its turn in asyncio's loop; another kind of loop does not tell."""
         self._in_a_row = 0
         """Checkpoints that were deferred since the loop had a turn."""
@@ -110,8 +119,8 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
     def submit(self, fn: Any, *args: Any, **options: Any) -> Any:
         """Submit a call.
 
-        A checkpoint, which the run awaits, begins when a task would if the run is cancelled or if
-        others wait for their turn, and now and then: so the loop looks who comes.
+        A checkpoint, which the run awaits, begins when a task would if the run is cancelled, and
+        now and then, sooner if others wait for their turn: so the loop looks who comes.
         """
         saves = self._known[fn]
         defer = None if saves is None else saves.defer(args)
@@ -136,9 +145,15 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
             self.loop.call_soon(self._begin, future, saves.direct, defer)
         return future
 
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            await super().__aexit__(*error)
+        finally:
+            self._known.clear()  # its methods hold the loop, which holds this
+
     def _goes_on(self) -> bool:
         """Return whether the run may go on without a turn of the loop."""
-        if self._ready is None or self._ready or self._in_a_row >= IN_A_ROW:
+        if self._in_a_row >= (BESIDE_OTHERS if self._ready else IN_A_ROW):
             return False
         task = asyncio.current_task()
         return task is None or not task.cancelling()
@@ -207,6 +222,12 @@ class SyncExecutor(_executor.BackgroundExecutor):
             return super().submit(now)
         future.set_result(None)
         return future
+
+    def __exit__(self, *error: Any) -> bool | None:
+        try:
+            return super().__exit__(*error)
+        finally:
+            self._known.clear()
 
 
 def takes_path(save: Any) -> bool:

@@ -375,7 +375,7 @@ async def refuse_strays(call: RunCall, bridge: Bridge) -> None:
     graph, held = call.graph, list[BaseMessage]()
     if call.saver is not None and langgraph_config.thread_of(call.config) is not None:
         at: Any = {**call.config, "metadata": {}}
-        state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+        state: Any = await bridge.call(graph.get_state, graph.aget_state, at)
         held = answers.messages_in(state.values)
     messages = answers.fitted(call.input["messages"], held, run.answers, named=run.named)
     call.input = {**call.input, "messages": messages}
@@ -387,7 +387,7 @@ async def refuse_unknown_thread(call: RunCall, store: EngineStore, bridge: Bridg
     if isinstance(given, Mapping) and given.get("messages"):
         return
     thread, threads = call.run.thread_id or "", store.threads
-    known = await bridge.call(lambda: threads.get(thread), lambda: threads.aget(thread))
+    known = await bridge.call(threads.get, threads.aget, thread)
     if known is None or not known.steps:
         if call.is_new_input:
             raise MessageError("messages must not be empty")
@@ -475,7 +475,7 @@ async def final_reason(call: RunCall, bridge: Bridge) -> StoppedBecause:
     because: Any = (before.stopped_because if before is not None else None) or "done"
     if before is None or before.status == "waiting":
         return because  # type: ignore[no-any-return]  # the store's text is one of these
-    state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+    state: Any = await bridge.call(graph.get_state, graph.aget_state, at)
     return because if state.next else state.values.get("stop_reason") or "done"
 
 
@@ -579,9 +579,7 @@ async def prune(call: RunCall, store: EngineStore, bridge: Bridge) -> StorageErr
     if (call.before.steps if call.before is not None else 0) + made < 2 * kept:
         return None
     try:
-        await bridge.uninterruptible(
-            lambda: threads.keep_latest(thread, kept), lambda: threads.akeep_latest(thread, kept)
-        )
+        await bridge.uninterruptible(threads.keep_latest, threads.akeep_latest, thread, kept)
     except StorageError as failure:
         return failure
     return None
@@ -647,7 +645,7 @@ async def find_previous_run(call: RunCall, bridge: Bridge) -> None:
         )
     graph = call.graph
     at, is_head = await _end_of_turn(call, saved, bridge)
-    state: Any = await bridge.call(lambda: graph.get_state(at), lambda: graph.aget_state(at))
+    state: Any = await bridge.call(graph.get_state, graph.aget_state, at)
     asks = bool(state.interrupts) if before is None else before.status == "waiting"
     waits = is_head and asks
     if is_head and state.next and not waits:
@@ -748,7 +746,7 @@ async def warn_if_version_changed(call: RunCall, bridge: Bridge) -> None:
     saver, at = call.saver, call.config
     if saver is None or call.is_new_input or call.before is None:
         return
-    saved: Any = await bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    saved: Any = await bridge.call(saver.get_tuple, saver.aget_tuple, at)
     was = str((saved.metadata if saved is not None else {}).get(_VERSION) or "").split(" ")
     now = _version_of(call.spec).split(" ")
     if len(was) != len(now) or was == now:

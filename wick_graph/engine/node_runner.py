@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -233,10 +234,10 @@ class Router(Runnable[Any, Any]):
             sent=() if run.ended else [sent.arg.get("name", "") for sent in target],
             ledger=run.ledger is not None,
             in_place=all(layer.in_place for layer in spec.hooks.wrap_tool_call),
-            tools=lambda: spec.toolbox.at(input),
+            tools=partial(spec.toolbox.at, input),
         )
         if run.listener.active:
-            data = {"target": target, "state": input, "explain": lambda: explain(input)}
+            data = {"target": target, "state": input, "explain": partial(explain, input)}
             place = place_of("model", config or {})
             run.listener.record(Moment("route", "taken", self.name, data, place=place))
         return target

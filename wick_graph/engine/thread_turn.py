@@ -108,9 +108,7 @@ async def _acquire_as_suspect(
     """Acquire a suspect's lease in its turn; return False if it is no longer a suspect."""
     thread = run.thread_id or ""
     try:
-        standing = await bridge.uninterruptible(
-            lambda: leases.judge(thread, asking), lambda: leases.ajudge(thread, asking)
-        )
+        standing = await bridge.uninterruptible(leases.judge, leases.ajudge, thread, asking)
     except ThreadBusyError:
         return False  # the caller's policy decides about the present owner
     if not standing.needs_slot:
@@ -138,9 +136,7 @@ async def _clear_finished_suspect(bridge: Bridge) -> None:
         return
     leases, lease = watched
     with suppress(StorageError):  # the next look repeats it
-        if await bridge.call(
-            lambda: leases.has_progressed(lease), lambda: leases.ahas_progressed(lease)
-        ):
+        if await bridge.call(leases.has_progressed, leases.ahas_progressed, lease):
             PLACE.clear(watched)
 
 
@@ -162,7 +158,7 @@ async def refuse_other_state(
     if before is None or before.agent in (None, graph.spec.name):
         return
     saver, threads, thread = graph.checkpointer, store.threads, before.thread_id
-    saved: Any = await bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    saved: Any = await bridge.call(saver.get_tuple, saver.aget_tuple, at)
     held = {} if saved is None else saved.checkpoint["channel_values"]
     lost = [name for name in held if name not in graph.channels and _is_state(name)]
     if not lost:
@@ -171,7 +167,7 @@ async def refuse_other_state(
     ttl = None if end is None else (end - before.last_access).total_seconds()
     mine: Any = {"ttl": ttl, "run_id": run.run_id, "lease": run.writer.lease}
     back, leases = partial(threads.open, thread, agent=before.agent, **mine), store.leases
-    await bridge.uninterruptible(lambda: leases.together(back), lambda: leases.atogether(back))
+    await bridge.uninterruptible(leases.together, leases.atogether, back)
     kind = "graph" if graph.spec.guest else "agent"
     raise ConfigError(
         f"the thread {thread} belongs to the agent {before.agent}, and the {kind} "
@@ -187,13 +183,9 @@ def _is_state(channel: str) -> bool:
 async def withdraw(run: Run, store: EngineStore, before: ThreadInfo | None, bridge: Bridge) -> None:
     """Take the last input out of a thread, with all steps since, also those before a crash."""
     threads, thread = store.threads, run.thread_id or ""
-    await bridge.uninterruptible(
-        lambda: threads.withdraw(thread), lambda: threads.awithdraw(thread)
-    )
+    await bridge.uninterruptible(threads.withdraw, threads.awithdraw, thread)
     if before is None or before.title is None:  # it is from the input
-        await bridge.call(
-            lambda: threads.rename(thread, None), lambda: threads.arename(thread, None)
-        )
+        await bridge.call(threads.rename, threads.arename, thread, None)
 
 
 async def give_back(
@@ -208,8 +200,8 @@ async def give_back(
             return failure
         return None
 
-    refused = await bridge.uninterruptible(
-        lambda: leases.together(end), lambda: leases.atogether(end)
+    refused: StorageError | None = await bridge.uninterruptible(
+        leases.together, leases.atogether, end
     )
     if refused is None:
         leases.note_released(lease)
@@ -223,7 +215,7 @@ async def cancel(store: EngineStore, thread_id: str, bridge: Bridge) -> bool:
     by itself meanwhile keeps its own result.
     """
     leases, threads = store.leases, store.threads
-    epoch = await bridge.call(lambda: leases.epoch(thread_id), lambda: leases.aepoch(thread_id))
+    epoch = await bridge.call(leases.epoch, leases.aepoch, thread_id)
     if epoch is None:
         return False
     if await _ended_by_itself(leases, thread_id, epoch, bridge):
@@ -235,7 +227,7 @@ async def cancel(store: EngineStore, thread_id: str, bridge: Bridge) -> bool:
             threads.note_end(lease, status="idle", stopped_because="cancelled")
             leases.release(lease)
 
-    await bridge.uninterruptible(lambda: leases.together(end), lambda: leases.atogether(end))
+    await bridge.uninterruptible(leases.together, leases.atogether, end)
     return True
 
 
@@ -247,7 +239,7 @@ async def _acquire(
     asking: Asking,
 ) -> None:
     def ready(lease: Lease) -> None:
-        lease.on_stop = _stopper(run, lease)
+        lease.on_stop = partial(_stop, run, lease)
 
     thread = run.thread_id or ""
 
@@ -259,20 +251,14 @@ async def _acquire(
     # No caller learns of a run before its first step; that commit makes this one durable too. Only
     # what may take the machine down is on its disk before it begins.
     light = asking.place is None
-    await bridge.uninterruptible(
-        lambda: leases.together(take, light=light), lambda: leases.atogether(take, light=light)
-    )
+    await bridge.uninterruptible(leases.together, leases.atogether, take, light=light)
 
 
-def _stopper(run: Run, lease: Lease) -> Callable[[str], object]:
-    """Return the callback that stops a run, or tells it that it lost its thread."""
-
-    def stop(text: str) -> object:
-        if text or lease.forced:
-            return run.stop.ask("cancelled", text or "another run took its place in the thread")
-        return run.stop.ask(LOST, "the thread was taken over by another run")
-
-    return stop
+def _stop(run: Run, lease: Lease, text: str) -> object:
+    """Stop a run, or tell it that it lost its thread."""
+    if text or lease.forced:
+        return run.stop.ask("cancelled", text or "another run took its place in the thread")
+    return run.stop.ask(LOST, "the thread was taken over by another run")
 
 
 async def _wait_in_queue(
@@ -308,7 +294,7 @@ async def _cancel_and_acquire(
         try:
             return await _acquire(run, leases, bridge, then, asking)
         except ThreadBusyError:
-            epoch = await bridge.call(lambda: leases.epoch(thread), lambda: leases.aepoch(thread))
+            epoch = await bridge.call(leases.epoch, leases.aepoch, thread)
             if epoch is not None and not await _ended_by_itself(leases, thread, epoch, bridge):
                 break
     return await _acquire(run, leases, bridge, then, replace(asking, force=True))
@@ -323,7 +309,7 @@ async def _ended_by_itself(leases: Leases, thread: str, epoch: int, bridge: Brid
         return False
     waited = 0.0
     while waited < GRACE_SECONDS:
-        now = await bridge.call(lambda: leases.epoch(thread), lambda: leases.aepoch(thread))
+        now = await bridge.call(leases.epoch, leases.aepoch, thread)
         if now != epoch:
             return True
         await bridge.sleep(_FIRST_SECONDS)

@@ -285,7 +285,8 @@ class JournalListener:
         self._guard = guard or MutationGuard()
         self._dirty = True
         """Whether the run's row must be written."""
-        self._waiting: list[tuple[Moment, Any]] = []
+        self._waiting: list[Any] = []
+        """Moment, its early copy, moment, …: hundreds of runs have some that wait."""
         self._lock = threading.Lock()
 
     @property
@@ -333,12 +334,12 @@ class JournalListener:
                     return
                 if not self._full:  # it is only counted
                     with self._lock:
-                        self._waiting.append((moment, None))
+                        self._waiting += (moment, None)
                     return
             taken = self._guard.of_moment(moment)
         with self._lock:
             self._last = moment.seq = self._last + 1
-            self._waiting.append((moment, taken))
+            self._waiting += (moment, taken)
 
     def pieces(self, name: str, place: Place | None) -> Take | None:
         """Return what counts the pieces of a reply; None at the level `full`."""
@@ -355,7 +356,7 @@ class JournalListener:
             count.append(1)
             moment = Moment("model", "chunk", name, {"count": count}, place=place)
             with self._lock:
-                self._waiting.append((moment, None))
+                self._waiting += (moment, None)
 
         return take
 
@@ -379,9 +380,12 @@ class JournalListener:
         if before is not None:
             self._rows.write(db, self._thread, before)
 
-    def write(self, db: Database, waiting: list[tuple[Moment, Any]], last: int) -> int:
-        """Number moments from `last` on and write them; return the number of the last one."""
-        for moment, _ in waiting:
+    def write(self, db: Database, waiting: list[Any], last: int) -> int:
+        """Number moments from `last` on and write them; return the number of the last one.
+
+        `waiting` is moment, its early copy, moment, …
+        """
+        for moment in waiting[::2]:
             if moment.phase != "chunk" or self._full:
                 last += 1
                 moment.seq = last
@@ -397,11 +401,11 @@ class JournalListener:
         """Do `flush` in the store's thread."""
         await self._rows.aflush(self.along)
 
-    def _batch(self, waiting: list[tuple[Moment, Any]]) -> Batch:
+    def _batch(self, waiting: list[Any]) -> Batch:
         writer, batch = self._writer, Batch()
-        first = next(filter(None, [moment.seq for moment, _ in waiting]), 0)
+        first = next(filter(None, [moment.seq for moment in waiting[::2]]), 0)
         writer.begin(first)
-        for moment, taken in waiting:
+        for moment, taken in zip(waiting[::2], waiting[1::2], strict=True):
             if moment.phase == "chunk":
                 writer.count_chunk(moment)
                 if not moment.seq:

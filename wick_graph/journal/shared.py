@@ -45,15 +45,13 @@ class SharedJournal:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for run, group in groupby(waiting, lambda one: one[0]):
-            moments = [(moment, taken) for _, moment, taken in group]
+            moments = [part for one in group for part in one[1:]]
             try:
                 self._write(db, thread, run, moments)
             except Exception as error:  # a recording never fails a run
                 run.fail(error)
 
-    def _write(
-        self, db: Database, thread: int, run: RunJournal, moments: list[tuple[Moment, Any]]
-    ) -> None:
+    def _write(self, db: Database, thread: int, run: RunJournal, moments: list[Any]) -> None:
         listener = self.begin(db, thread, run)
         last = max(self._rows.last(db, thread), self._last)
         self._last = listener.write(db, moments, last)

@@ -602,28 +602,28 @@ async def _ask(
     tools: Sequence[BoundTool],
 ) -> AIMessage:
     """Return the reply of a model, or of the first of its fallbacks that answers."""
-    options = (first, *first.fallbacks)
-    for position, option in enumerate(options):
+    option, left = first, [*reversed(first.fallbacks)]
+    while True:
         if option.inner is None:
             bound = ctx.spec.binder.bind(option, tools, request.settings, request.withheld)
             fitted = _fitted(ctx, option, messages, bool(tools))
-            call = _Call(ctx, option, bound, fitted, request.purpose)
-            once = call.once
+            call, once = _Call(ctx, option, bound, fitted, request.purpose), None
         else:
             call = _Call(ctx, option, option.model, messages, request.purpose)
             once = partial(_ask, ctx, option.inner, request, messages, tools)
         try:
             reply = await call.with_retries(once)
         except Exception as error:
-            last = position + 1 == len(options) or not isinstance(error, first.falls_back_on)
-            if last or classify(error) == "overflow":
+            if not left or not isinstance(error, first.falls_back_on):
+                raise
+            if classify(error) == "overflow":
                 raise
             call.tell("fallback", error, 0.0)
+            option = left.pop()
             continue
         if request.purpose == AGENT and option.inner is None:
             ctx.run.model = option.name
         return reply
-    raise AssertionError("an agent has at least one model")
 
 
 _MODELS: Final = 16
@@ -655,12 +655,13 @@ class _Call:
     messages: list[BaseMessage]
     purpose: str
 
-    async def with_retries(self, once: Callable[[], Awaitable[AIMessage]]) -> AIMessage:
+    async def with_retries(self, other: Callable[[], Awaitable[AIMessage]] | None) -> AIMessage:
+        """Call the model, or what takes its place, as often as it may be called."""
         started = time.monotonic()
         attempt = 1
         while True:
             try:
-                return await once()
+                return await (self.once() if other is None else other())
             except Exception as error:
                 elapsed = time.monotonic() - started
                 delay = retry_delay(error, attempt, self.option.retry, elapsed, random.random)
@@ -680,17 +681,11 @@ class _Call:
         way = shorter_way(bound, messages, ctx.config, ctx.caches.texts)
         messages = ctx.caches.lent(messages)
         if way is not None:
-            return ensure_whole(
-                await ctx.bridge.long(
-                    partial(generate, way, messages), partial(agenerate, way, messages)
-                )
-            )
+            return ensure_whole(await ctx.bridge.long(generate, agenerate, way, messages))
         config = self._config()
         if hidden:
             config = langgraph_config.with_tag(config, langgraph_config.NOSTREAM)
-        reply: AIMessage = await ctx.bridge.long(
-            partial(bound.invoke, messages, config), partial(bound.ainvoke, messages, config)
-        )
+        reply: AIMessage = await ctx.bridge.long(bound.invoke, bound.ainvoke, messages, config)
         return ensure_whole(reply)
 
     def _config(self) -> Any:

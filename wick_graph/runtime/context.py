@@ -330,6 +330,16 @@ class NodeContext(NamedTuple):
             outputs=self.spec.toolbox.output,
         )
 
+    def for_requests(self, state: Mapping[str, Any]) -> HookContext | None:
+        """Make the context of a request; None if no hook sees the agent's requests.
+
+        The journal holds a request until a commit, and with its context all of the node's visit.
+        """
+        hooks = self.spec.hooks
+        if hooks.wrap_model_call or hooks.modify_request or self.spec.output is not None:
+            return self.for_hooks(state)
+        return None
+
     def tokens_of(self, request: ModelRequest) -> int:
         """Estimate the tokens of a request: prompt, messages and tool schemas."""
         known = self.tools(request.state)

@@ -161,10 +161,7 @@ class Gate:
         if ledger is None:
             return
         dated = {**fields, "at": datetime.now(UTC).isoformat()}
-        await self.ctx.bridge.call(
-            lambda: ledger.note(key, _WHAT, state, dated),
-            lambda: ledger.anote(key, _WHAT, state, dated),
-        )
+        await self.ctx.bridge.call(ledger.note, ledger.anote, key, _WHAT, state, dated)
 
 
 def _without_time(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,9 +173,7 @@ async def noted(ctx: NodeContext, key: str) -> tuple[str, Any] | None:
     ledger, beside = ctx.run.ledger, key_of(key)
     if ledger is None:
         return None
-    found: tuple[str, Any] | None = await ctx.bridge.call(
-        lambda: ledger.noted(beside), lambda: ledger.anoted(beside)
-    )
+    found: tuple[str, Any] | None = await ctx.bridge.call(ledger.noted, ledger.anoted, beside)
     return found
 
 
@@ -257,7 +252,7 @@ async def _nested(ctx: NodeContext) -> list[Mapping[str, Any]]:
     if not isinstance(saver, BaseCheckpointSaver):
         return []
     at: Any = langgraph_config.place_of_graph(ctx.config)
-    saved: Any = await ctx.bridge.call(lambda: saver.get_tuple(at), lambda: saver.aget_tuple(at))
+    saved: Any = await ctx.bridge.call(saver.get_tuple, saver.aget_tuple, at)
     writes = (saved.pending_writes if saved is not None else None) or ()
     asked = [value for _, channel, value in writes if channel == INTERRUPT]
     flat = [
@@ -307,9 +302,8 @@ async def execute_once(call: ToolCall, tool: BoundTool | None, ctx: NodeContext)
         ThreadBusyError: The run lost its thread; the call was not started.
     """
     if ctx.run.resumed or langgraph_config.is_resuming(ctx.config):
-        result: ToolResult = await unless_it_waits(
-            call, ctx, lambda allowed: _through(allowed, tool, ctx)
-        )
+        next = partial(_through, tool=tool, ctx=ctx)
+        result: ToolResult = await unless_it_waits(call, ctx, next)
         return result
     return await _through(call, tool, ctx)
 
@@ -322,10 +316,7 @@ async def _through(call: ToolCall, tool: BoundTool | None, ctx: NodeContext) -> 
     if tool.replay == "safe":
         return await _repeatable(call, tool, ctx, ledger)
     key, name, args = call.ctx.key, call.name, call.args
-    verdict = await ctx.bridge.call(
-        lambda: ledger.begin(key, name, args, tool.replay),
-        lambda: ledger.abegin(key, name, args, tool.replay),
-    )
+    verdict = await ctx.bridge.call(ledger.begin, ledger.abegin, key, name, args, tool.replay)
     if isinstance(verdict, Finished):
         return recorded(call, verdict.fields)
     if isinstance(verdict, OutcomeUnknown):
@@ -339,9 +330,7 @@ async def _repeatable(
     """Run a repeatable call; the ledger keeps its result only if the run is observed."""
     key, name, args = call.ctx.key, call.name, call.args
     if ctx.run.resumed:
-        known = await ctx.bridge.call(
-            lambda: ledger.begun(key, name, args), lambda: ledger.abegun(key, name, args)
-        )
+        known = await ctx.bridge.call(ledger.begun, ledger.abegun, key, name, args)
         if isinstance(known, Finished):
             return recorded(call, known.fields)
         call = again(call) if known is not None or _may_repeat(ctx) else call
@@ -357,10 +346,7 @@ async def _executed(
     try:
         result = await execute(call, tool, ctx.bridge, ctx.spec.tool_timeout, checked=True)
     except GraphBubbleUp:
-        await ctx.bridge.call(
-            lambda: ledger.mark_waiting(key, name, args),
-            lambda: ledger.amark_waiting(key, name, args),
-        )
+        await ctx.bridge.call(ledger.mark_waiting, ledger.amark_waiting, key, name, args)
         raise
     result = drop_unstorable(result, ledger)
     if must_record_result(observed=ctx.run.observed, replay=tool.replay):
@@ -373,7 +359,7 @@ async def has_begun(call: ToolCall, ctx: NodeContext) -> bool:
     ledger, look = ctx.run.ledger, (call.ctx.key, call.name, call.args)
     if ledger is None or not ctx.run.waited:
         return False
-    known = await ctx.bridge.call(lambda: ledger.begun(*look), lambda: ledger.abegun(*look))
+    known = await ctx.bridge.call(ledger.begun, ledger.abegun, *look)
     return known is not None
 
 
@@ -394,10 +380,7 @@ def _may_repeat(ctx: NodeContext) -> bool:
 
 async def _finish(call: ToolCall, result: ToolResult, ctx: NodeContext, ledger: Ledger) -> None:
     key, name, args, fields = call.ctx.key, call.name, call.args, written(result)
-    await ctx.bridge.call(
-        lambda: ledger.finish(key, name, args, fields),
-        lambda: ledger.afinish(key, name, args, fields),
-    )
+    await ctx.bridge.call(ledger.finish, ledger.afinish, key, name, args, fields)
 
 
 def written(result: ToolResult) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, count
+from functools import partial
+from itertools import chain, compress
 from operator import itemgetter, methodcaller, ne
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from wick_graph.langgraph_config import (
 )
 from wick_graph.store.checkpoint_read import Reader, find
 from wick_graph.store.codec import NIL, Codec
-from wick_graph.store.commit_policy import Apply, Entry
+from wick_graph.store.commit_policy import Entry
 from wick_graph.store.connection import StoreConnection, Strays
 from wick_graph.store.dialect import Database
 from wick_graph.store.digests import CHECKPOINTS, WRITES, changing, row_hash
@@ -414,17 +415,8 @@ class CheckpointWriter:
                 values[name] = held[name].copy()
             kept: Any = {**checkpoint, "channel_values": values}
             checkpoint = kept
-
-        tries = count()  # after the first, a commit may have succeeded though its answer was lost
-
-        def save(db: Database) -> None:
-            self.core.deferred.raise_lost_write(at)
-            step = self._step(db, at, lease)
-            if not (next(tries) and step.has_checkpoint(checkpoint["id"])):
-                given = (checkpoint, metadata, new_versions, at.checkpoint_id, held)
-                step.checkpoint(*given, is_last=is_last)
-
-        return self._now_or_later(at, save, waits=waits)
+        given = (checkpoint, metadata, new_versions, held, is_last)
+        return self._now_or_later(_CheckpointEntry(at, self, lease, *given), waits=waits)
 
     def writes(
         self,
@@ -452,18 +444,13 @@ class CheckpointWriter:
         waits = self.core.deferred.writes_can_wait(at, policy, path, marked=replaces)
         alone = waits and (PUSH not in path or policy.single_call)
         if waits:
-            writes = [(name, v.copy() if type(v) in _CHANGED else v) for name, v in writes]
+            writes = [
+                (one[0], one[1].copy()) if type(one[1]) in _CHANGED else one for one in writes
+            ]
+        given = (writes, task_id, path, alone, replaces)
+        return self._now_or_later(_WritesEntry(at, self, lease, *given), waits=waits)
 
-        tries = count()  # as above
-
-        def save(db: Database) -> None:
-            step, checkpoint = self._step(db, at, lease), at.checkpoint_id or ""
-            if replaces or not (next(tries) and step.has_writes(checkpoint, writes, task_id)):
-                step.writes(checkpoint, writes, task_id, path, alone=alone)
-
-        return self._now_or_later(at, save, waits=waits)
-
-    def _step(self, db: Database, at: Address, lease: Lease | None) -> StepTransaction:
+    def step(self, db: Database, at: Address, lease: Lease | None) -> StepTransaction:
         """Check the lease, once per member of a transaction, and return its access."""
         core, of = self.core, (self.core.member, id(lease), id(self.codec), at.ns)
         if core.step is not None:
@@ -479,13 +466,61 @@ class CheckpointWriter:
         core.step = ((*of, id(cache)), made)
         return made
 
-    def _now_or_later(self, at: Address, save: Apply, *, waits: bool) -> Now | None:
+    def _now_or_later(self, entry: Entry, *, waits: bool) -> Now | None:
         if waits:
-            self.core.later(Entry(at, save))
+            self.core.later(entry)
             return None
+        # LangGraph may save a checkpoint after its tasks' writes, and it needs none of them
+        return partial(self.core.apply, entry.at.thread_id, entry.apply, regardless=True)
 
-        def now() -> None:
-            # LangGraph may save a checkpoint after its tasks' writes, and it needs none of them
-            self.core.apply(at.thread_id, save, regardless=True)
 
-        return now
+# The entries are objects, not functions with cells: hundreds of threads have some that wait, and
+# the garbage collector counts each cell.
+
+
+@dataclass(slots=True)
+class _CheckpointEntry:
+    """A checkpoint to save."""
+
+    at: Address
+    writer: CheckpointWriter
+    lease: Lease | None
+    checkpoint: Mapping[str, Any]
+    metadata: dict[str, Any]
+    versions: Mapping[str, Any]
+    held: Mapping[str, Any]
+    is_last: bool
+    again: bool = False
+    """An earlier commit may have succeeded, though its answer was lost."""
+
+    def apply(self, db: Database) -> None:
+        """Save it."""
+        self.writer.core.deferred.raise_lost_write(self.at)
+        step = self.writer.step(db, self.at, self.lease)
+        again, self.again = self.again, True
+        if not (again and step.has_checkpoint(self.checkpoint["id"])):
+            given = (self.checkpoint, self.metadata, self.versions)
+            step.checkpoint(*given, self.at.checkpoint_id, self.held, is_last=self.is_last)
+
+
+@dataclass(slots=True)
+class _WritesEntry:
+    """The writes of a task to save."""
+
+    at: Address
+    writer: CheckpointWriter
+    lease: Lease | None
+    writes: Sequence[tuple[str, Any]]
+    task: str
+    path: str
+    alone: bool
+    replaces: bool
+    again: bool = False
+    """As above."""
+
+    def apply(self, db: Database) -> None:
+        """Save them."""
+        step, checkpoint = self.writer.step(db, self.at, self.lease), self.at.checkpoint_id or ""
+        again, self.again = self.again, True
+        if self.replaces or not (again and step.has_writes(checkpoint, self.writes, self.task)):
+            step.writes(checkpoint, self.writes, self.task, self.path, alone=self.alone)

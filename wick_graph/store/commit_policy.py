@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -28,9 +27,6 @@ _LATE_SECONDS: Final = 0.05
 
 _OPEN: Final = 1_024
 """The most steps that are followed at a time."""
-
-Apply = Callable[[Any], None]
-"""Writes an entry within a transaction."""
 
 
 class CommitPolicy(NamedTuple):
@@ -49,12 +45,14 @@ class CommitPolicy(NamedTuple):
 COMMIT_NOW: Final = CommitPolicy()
 
 
-class Entry(NamedTuple):
+class Entry(Protocol):
     """One deferred write."""
 
     at: Address
     """The checkpoint that the entry builds on."""
-    apply: Apply
+
+    def apply(self, db: Any) -> None:
+        """Write it within a transaction."""
 
 
 @dataclass(slots=True)

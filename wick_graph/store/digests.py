@@ -140,6 +140,12 @@ class Account:
         sums = self._threads[thread] if step is None else self._rows[thread << LANE_BITS | step]
         sums[table] += (hashed & _HASH) << COUNT_BITS | 1
 
+    def add_all(self, table: int, thread: int, rows: Iterable[Sequence[Any]]) -> None:
+        """Count written rows without bodies, which may be counted at any step."""
+        packed = map(ormsgpack.packb, rows)
+        hashes = [_eight(blake2b(each, digest_size=8).digest())[0] & _HASH for each in packed]
+        self._threads[thread][table] += (sum(hashes) << COUNT_BITS) + len(hashes)
+
     def add_body(self, table: int, thread: int, body: bytes, step: int | None = None) -> None:
         """Count a written row with a check value that covers all its columns."""
         # `row_hash` and `term`, inlined: this is on the path of every step

@@ -585,6 +585,7 @@ class Leases:
 
     def note_released(self, lease: Lease) -> None:
         """Note that the database knows that a lease was given back: its commit has succeeded."""
+        lease.on_stop = None  # it holds the run, which holds the lease
         owed = self._core.owed.get(lease.thread)
         if owed is not None and owed.lease is lease:
             self._core.owed.pop(lease.thread, None)

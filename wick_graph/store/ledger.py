@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal
@@ -121,11 +121,11 @@ class Ledger:
                 return None
             return self._result(key, row) if row[1] == "done" else OutcomeUnknown()
 
-    async def alookup(
+    def alookup(
         self, key: str, name: str, args: Mapping[str, Any]
-    ) -> Finished | OutcomeUnknown | None:
+    ) -> Awaitable[Finished | OutcomeUnknown | None]:
         """Do `lookup` in the store's thread."""
-        return await self._core.worker.run(self.lookup, key, name, args)
+        return self._core.worker.run(self.lookup, key, name, args)
 
     def finish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
         """Commit a call's whole result; only then may it be used.
@@ -135,27 +135,29 @@ class Ledger:
         """
         self._file(key, name, args, "done", fields)
 
-    async def abegin(self, key: str, name: str, args: Mapping[str, Any], replay: Replay) -> Verdict:
+    def abegin(
+        self, key: str, name: str, args: Mapping[str, Any], replay: Replay
+    ) -> Awaitable[Verdict]:
         """Do `begin` in the store's thread."""
-        return await self._core.worker.run(self.begin, key, name, args, replay)
+        return self._core.worker.run(self.begin, key, name, args, replay)
 
-    async def afinish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
+    def afinish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> Awaitable[None]:
         """Do `finish` in the store's thread."""
-        await self._core.worker.run(self.finish, key, name, args, fields)
+        return self._core.worker.run(self.finish, key, name, args, fields)
 
-    async def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Finished | None:
+    def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Awaitable[Finished | None]:
         """Do `recorded` in the store's thread."""
-        return await self._core.worker.run(self.recorded, key, name, args)
+        return self._core.worker.run(self.recorded, key, name, args)
 
-    async def abegun(
+    def abegun(
         self, key: str, name: str, args: Mapping[str, Any]
-    ) -> Finished | Execute | None:
+    ) -> Awaitable[Finished | Execute | None]:
         """Do `begun` in the store's thread."""
-        return await self._core.worker.run(self.begun, key, name, args)
+        return self._core.worker.run(self.begun, key, name, args)
 
-    async def amark_waiting(self, key: str, name: str, args: Mapping[str, Any]) -> None:
+    def amark_waiting(self, key: str, name: str, args: Mapping[str, Any]) -> Awaitable[None]:
         """Do `mark_waiting` in the store's thread."""
-        await self._core.worker.run(self.mark_waiting, key, name, args)
+        return self._core.worker.run(self.mark_waiting, key, name, args)
 
     def note(self, key: str, what: str, state: str, fields: Any) -> None:
         """Record a fact beside a call, and replace the fact that was recorded there.
@@ -178,17 +180,17 @@ class Ledger:
             rows = ((bytes_text(key), row) for key, *row in found)
             return {key: self._result(key, tuple(row)).fields for key, row in rows}
 
-    async def anote(self, key: str, what: str, state: str, fields: Any) -> None:
+    def anote(self, key: str, what: str, state: str, fields: Any) -> Awaitable[None]:
         """Do `note` in the store's thread."""
-        await self._core.worker.run(self.note, key, what, state, fields)
+        return self._core.worker.run(self.note, key, what, state, fields)
 
-    async def anoted(self, key: str) -> tuple[str, Any] | None:
+    def anoted(self, key: str) -> Awaitable[tuple[str, Any] | None]:
         """Do `noted` in the store's thread."""
-        return await self._core.worker.run(self.noted, key)
+        return self._core.worker.run(self.noted, key)
 
-    async def anoted_as(self, state: str) -> dict[str, Any]:
+    def anoted_as(self, state: str) -> Awaitable[dict[str, Any]]:
         """Do `noted_as` in the store's thread."""
-        return await self._core.worker.run(self.noted_as, state)
+        return self._core.worker.run(self.noted_as, state)
 
     def refusal(self, value: Any) -> str | None:
         """Return why a value cannot be stored; None if it can."""

@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 05d19b371ec9cf40398b96dd1ec66392
+-- process takes it from here once it or a module that makes it has changed: 21e37cf527bce3fea7cc524a4e6b0ac6
 
 --: sqlite schema
 CREATE TABLE blobs (

@@ -345,9 +345,9 @@ class ThreadCache:
         """Make the names of a scope that has none yet."""
         db.executemany(statements.ADD_NAME, [(self.id, scope, text_bytes(text)) for text in texts])
         self.names = self.texts = None
-        for text, number in self.scope(db, scope).items():
-            hashed = row_hash((number, self.id, scope, text_bytes(text)), None)
-            db.account.add(NAMES, self.id, hashed)
+        named = self.scope(db, scope).items()
+        rows = [(number, self.id, scope, text_bytes(text)) for text, number in named]
+        db.account.add_all(NAMES, self.id, rows)
 
     def head(self, db: Database, ns: int) -> tuple[bytes, int] | None:
         """Return the id and the number of a namespace's latest checkpoint."""

@@ -289,9 +289,10 @@ class Threads:
         """
         key, core = _key(thread_id), self._core
         with core.writing(thread_id) as db:
-            if lease is not None:
-                check(db, lease)
-            if (born := core.born_now(key)) is not None:
+            born = core.born_now(key)
+            if lease is not None and (born is None or core.caches[key].id != lease.thread):
+                check(db, lease)  # else both were made by this write
+            if born is not None:
                 made, until = born
                 before = (key, None, "idle", None, None, made, made, until, False, None, None, 0)
             else:

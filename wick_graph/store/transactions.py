@@ -14,9 +14,10 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
@@ -172,6 +173,8 @@ P = ParamSpec("P")
 
 T = TypeVar("T")
 
+Awaited = Coroutine[Any, Any, T]
+
 
 class Batching(Protocol):
     """A store, as the worker sees it: several jobs can share one commit."""
@@ -188,7 +191,7 @@ class _Job:
     long: bool
     result: Any = None
     error: BaseException | None = None
-    groups: list[Group] = field(default_factory=list)
+    groups: Sequence[Group] = ()
 
 
 class Worker:
@@ -206,17 +209,17 @@ class Worker:
         self._lock = threading.Lock()
         self._closed = False
 
-    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaited[T]:
         """Await the result of `work` without blocking the running loop.
 
         Raises:
             StorageError: The worker was closed.
         """
-        return await self._hand_in(lambda: work(*args, **kwargs), long=False)
+        return self._hand_in(partial(work, *args, **kwargs), long=False)
 
-    async def run_long(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run_long(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaited[T]:
         """Do as `run` for work of many transactions, which share no commit with other jobs."""
-        return await self._hand_in(lambda: work(*args, **kwargs), long=True)
+        return self._hand_in(partial(work, *args, **kwargs), long=True)
 
     def firmly(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Firm[T]:
         """Hand in work that a cancelled waiter waits for too, without a task in between.
@@ -225,7 +228,7 @@ class Worker:
             StorageError: The worker was closed.
         """
         future: Firm[T] = Firm()
-        self.give(lambda: work(*args, **kwargs), future)
+        self.give(partial(work, *args, **kwargs), future)
         return future
 
     async def _hand_in(self, work: Callable[[], T], *, long: bool) -> T:
