@@ -474,7 +474,7 @@ def test_a_wrong_number_of_bytes_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_warm_turn_costs_what_is_new(tmp_path: Path) -> None:
-    """Calls of Python functions; of three turns the least, for what waits may be written between."""
+    """Calls of functions, in the cheapest of three turns: what waits may be written between."""
     with SqlSaver.from_url(f"sqlite:///{tmp_path / 't.db'}") as saver:
         agent, _ = adding(saver)
         counts = []
