@@ -263,4 +263,17 @@ BOUNDED: Final = (
             "import os; hashed = None; text = text + os.urandom(4).hex()",
         ),
     ),
+    mutant(
+        "ended-runs-are-held-by-their-leases",
+        "A run that has ended is freed at once.",
+        ("test_an_agents_run",),
+        ("Leases.note_released", "lease.on_stop = None", "pass"),
+    ),
+    mutant(
+        "ended-runs-are-held-by-their-executors",
+        "A run that has ended is freed at once.",
+        ("test_a_graphs_run",),
+        ("AsyncExecutor.__aexit__", "self._known.clear()", "pass"),
+        ("SyncExecutor.__exit__", "self._known.clear()", "pass"),
+    ),
 )

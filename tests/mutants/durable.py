@@ -29,6 +29,12 @@ DURABLE: Final = (
         quick=True,
     ),
     mutant(
+        "made-by-this-write-not-compared",
+        "A lease opens the thread that it was taken for, none that was made later under its name.",
+        ("test_a_lease_of_a_deleted_thread_opens_no_new_one_of_its_name",),
+        ("Threads.open", "(born is None or core.caches[key].id != lease.thread)", "born is None"),
+    ),
+    mutant(
         "fence-lets-strangers-in",
         "A writer without a lease is refused while a run goes on.",
         ("test_nothing_changes_a_thread_while_a_run_goes_on_in_it",),
