@@ -47,6 +47,8 @@ from wick_graph.engine import pinned
 from wick_graph.engine.channels import FastReducerChannel
 from wick_graph.engine.lean_saves import IN_A_ROW, AsyncExecutor
 from wick_graph.hooks import Tripwire
+from wick_graph.langgraph_config import RUN
+from wick_graph.runtime.context import Run
 from wick_graph.store.saver import Direct
 from wick_graph.testing import ScriptedModel, call, calls
 
@@ -302,8 +304,9 @@ async def test_what_is_written_behind_a_checkpoint_is_saved_behind_it(
     assert saved == ["before", *range(many), "a checkpoint", "behind", "after", "the next"]
 
 
-async def test_beside_others_two_checkpoints_are_saved_without_a_turn_of_the_loop(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("observed", "most"), [(False, 2), (True, 0)], ids=["alone", "read"])
+async def test_beside_others_few_checkpoints_are_saved_without_a_turn_of_the_loop(
+    observed: bool, most: int, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[Any] = []
 
@@ -315,16 +318,16 @@ async def test_beside_others_two_checkpoints_are_saved_without_a_turn_of_the_loo
             raise AssertionError("it is saved directly")
 
     monkeypatch.setattr(Direct, "checkpoint", lambda *args: saved.append(args[3]))
+    config: Any = {"configurable": {RUN: Run(observed=observed)}}
     with SqlSaver.from_url("sqlite://") as saver:
-        executor, put = AsyncExecutor({}), Loop(saver)._checkpointer_put_after_previous
-        loop = asyncio.get_running_loop()
-        for first in range(0, 6, 3):
-            loop.call_soon(saved.append, "another")
-            waits = [executor.submit(put, None, (), {}, first + at, {}) for at in range(3)]
-            assert [one.done() for one in waits] == [True, True, False]
-            assert saved[-2:] == [first, first + 1]
-            await waits[-1]
-            assert saved[-2:] == ["another", first + 2]
+        executor, put = AsyncExecutor(config), Loop(saver)._checkpointer_put_after_previous
+        for _ in range(2):
+            saved.clear()
+            asyncio.get_running_loop().call_soon(saved.append, "another")
+            for number in range(most):
+                assert executor.submit(put, None, (), {}, number, {}).done()
+            await executor.submit(put, None, (), {}, "in its turn", {})
+            assert saved == [*range(most), "another", "in its turn"]
 
 
 async def test_a_run_that_is_cancelled_saves_its_next_checkpoint_in_its_turn(

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from langgraph.pregel import _executor, _loop
 
+from wick_graph import langgraph_config
+from wick_graph.runtime.context import Run
 from wick_graph.store import SqlSaver
 from wick_graph.store.saver import Direct
 
@@ -96,7 +98,7 @@ BESIDE_OTHERS: Final = 2
 """As above, while others wait for their turn: from a tool's result to the model's call.
 
 With a turn for each, what hundreds of runs hold in the middle of a step outlives many collections
-of garbage.
+of garbage. A run with a reader gives it its turn at once.
 """
 
 _UNKNOWN: Final = (None,)
@@ -113,6 +115,8 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
         own = isinstance(self.loop, asyncio.BaseEventLoop)
         self._ready: Any = vars(self.loop).get("_ready", _UNKNOWN) if own else _UNKNOWN
         """What waits for its turn in asyncio's loop; another kind of loop does not tell."""
+        run = langgraph_config.configurable(config).get(langgraph_config.RUN)
+        self._beside = BESIDE_OTHERS if isinstance(run, Run) and not run.observed else 0
         self._in_a_row = 0
         """Checkpoints that were deferred since the loop had a turn."""
 
@@ -153,7 +157,7 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
 
     def _goes_on(self) -> bool:
         """Return whether the run may go on without a turn of the loop."""
-        if self._in_a_row >= (BESIDE_OTHERS if self._ready else IN_A_ROW):
+        if self._in_a_row >= (self._beside if self._ready else IN_A_ROW):
             return False
         task = asyncio.current_task()
         return task is None or not task.cancelling()
