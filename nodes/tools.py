@@ -107,8 +107,10 @@ async def _execute(call: ToolCall, sent: Mapping[str, Any], ctx: NodeContext) ->
         made = await execute_once(call, tool, ctx)
         return _private(made) if ctx.spec.hooks.wrap_tool_call else made
     data = {"args": call.args, "key": sent["key"], "replay": tool.replay if tool else None}
-    data |= {"begun": await has_begun(call, ctx), "call": call}
-    said = await notify(listener, Moment("tool", "call", call.name, data, call.id))
+    data["begun"] = await has_begun(call, ctx)
+    said = await notify(
+        listener, Moment("tool", "call", call.name, {**data, "call": call}, call.id)
+    )
     if isinstance(said, Abort):
         raise ToolError(f"stopped before the call: {said.reason}")
     if isinstance(said, Replace):

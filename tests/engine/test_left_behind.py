@@ -95,10 +95,20 @@ def test_a_graphs_run(door: Door, tmp_path: Path, uncollected: None) -> None:
     _leaves_nothing(door, tmp_path)
 
 
-def _leaves_nothing(door: Door, path: Path) -> None:
-    model = ScriptedModel([call("add", a=2, b=3), "5"] * 2, cursor="fifo")
+@pytest.mark.parametrize("door", [_ainvoke, _invoke], ids=lambda f: f.__name__)
+def test_a_run_in_which_a_tool_fails(door: Door, tmp_path: Path, uncollected: None) -> None:
+    _leaves_nothing(door, tmp_path, broken)
+
+
+def broken(a: int, b: int) -> str:
+    """Fail."""
+    raise ValueError("it is broken")
+
+
+def _leaves_nothing(door: Door, path: Path, fn: Callable[..., str] = add) -> None:
+    model = ScriptedModel([call(fn.__name__, a=2, b=3), "5"] * 2, cursor="fifo")
     with SqlSaver.from_url(f"sqlite:///{path / 'a.db'}") as store:
-        agent = Agent("a", model, tools=[add], store=store)
+        agent = Agent("a", model, tools=[fn], store=store)
 
         async def runs() -> None:
             before = _held()

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -370,12 +371,14 @@ class SyncBridge:
             return await self.call_user(fn, is_async, *args)
         future = ENGINE_LOOP.submit(fn(*args)) if is_async else THREADS.submit(fn, *args)
         try:
-            return within(lambda left: _result(future, left), future.done, seconds)
+            return within(partial(_result, future), future.done, seconds)
         except TimeoutError:
             if future.done():
                 raise
             future.cancel()
             raise Late(seconds) from None
+        finally:
+            del future  # as below
 
     async def sleep(self, seconds: float) -> None:
         """Block for so long, or until the run is asked to stop."""
@@ -403,7 +406,7 @@ class SyncBridge:
         stop = CURRENT.get()
         if stop is None or not stop.waits:
             return sync(*args, **kwargs)
-        return _result(THREADS.submit(sync, *args, **kwargs), None)
+        return _result(THREADS.submit(partial(sync, *args, **kwargs)), None)
 
     async def call(
         self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
@@ -457,14 +460,17 @@ def _result(future: Future[T], seconds: float | None) -> T:
         RunCancelled: The run was asked to stop; a running `def` stays in its abandoned thread.
     """
     stop = CURRENT.get()
-    if stop is None:
-        return future.result(seconds)
     try:
+        if stop is None:
+            return future.result(seconds)
         with stop.ending(future.cancel):
             return future.result(seconds)
     except CancelledError:
-        stop.check()
+        if stop is not None:
+            stop.check()
         raise
+    finally:
+        del future  # it holds its exception, whose traceback holds this frame
 
 
 ASYNC_BRIDGE = AsyncBridge()

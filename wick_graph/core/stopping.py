@@ -209,12 +209,14 @@ def within(wait: Callable[[float], T], is_over: Callable[[], bool], seconds: flo
         TimeoutError: It took longer.
     """
     watch = WATCH.get()
-    if watch is None:
+    until = 0.0 if watch is None else watch.now() + seconds
+    try:
+        while watch is not None:
+            try:
+                return wait(watch.wait(until - watch.now()))
+            except TimeoutError:
+                if is_over() or until - watch.now() <= 0:
+                    raise
         return wait(seconds)
-    until = watch.now() + seconds
-    while True:
-        try:
-            return wait(watch.wait(until - watch.now()))
-        except TimeoutError:
-            if is_over() or until - watch.now() <= 0:
-                raise
+    finally:
+        del wait, is_over  # what they wait for holds its error, whose traceback holds this frame

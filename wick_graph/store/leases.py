@@ -301,8 +301,8 @@ class Lease:
         if not self.lost:
             self.lost, self.forced = True, self.clock() < self.until
             self.leave_place()
-            if self.on_stop is not None:
-                self.on_stop("")
+            if (stop := self.on_stop) is not None:
+                stop("")
 
     def leave_place(self) -> None:
         """Let another suspect of this process go on."""
@@ -552,10 +552,10 @@ class Leases:
         with self._lock:
             held = [lease for lease in self._held if lease.thread_id == thread_id]
         held = [lease for lease in held if epoch in (None, lease.epoch)]
-        asked = [lease.on_stop for lease in held if not lease.lost and lease.on_stop is not None]
-        for stop in asked:
+        asked = [lease.on_stop for lease in held if not lease.lost]
+        for stop in filter(None, asked):
             stop(why)
-        return bool(asked)
+        return any(asked)
 
     def release(self, lease: Lease, *, charges: int = 0) -> None:
         """Give a lease back; a lost one is only forgotten. `charges` stay on record.
@@ -615,8 +615,7 @@ class Leases:
             for thread, one in owed.items():
                 if epochs.get(thread) == one.epoch:
                     self._end(one.lease, one.charges)
-                if self._core.owed.get(thread) is one:
-                    del self._core.owed[thread]
+                self.note_released(one.lease)
 
     @property
     def renews_each(self) -> float | None:
