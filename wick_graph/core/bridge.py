@@ -470,7 +470,7 @@ def _result(future: Future[T], seconds: float | None) -> T:
             stop.check()
         raise
     finally:
-        del future  # it holds its exception, whose traceback holds this frame
+        del future  # it holds its error, and the error's traceback holds this frame
 
 
 ASYNC_BRIDGE = AsyncBridge()

@@ -219,4 +219,4 @@ def within(wait: Callable[[float], T], is_over: Callable[[], bool], seconds: flo
                     raise
         return wait(seconds)
     finally:
-        del wait, is_over  # what they wait for holds its error, whose traceback holds this frame
+        del wait, is_over  # what is waited for holds its error, and that holds this frame
