@@ -774,7 +774,7 @@ async def start_journal(call: RunCall, bridge: Bridge) -> None:
         known: dict[str, Any] = {"about": about(spec), "model": spec.model.model}
         guard = MutationGuard.of(spec.hooks)
         begun = Begun(run_id=run.run_id, mode=_mode(call), guard=guard, **known)
-        run.journal = start(call.journal, begun, _options(call))
+        run.journal, call.journal = start(call.journal, begun, _options(call)), None
         lease.before_commit = run.journal.along
     recorder: Listener = NULL_LISTENER if run.journal is None else run.journal
     if run.debugger is not None:

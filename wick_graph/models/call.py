@@ -661,7 +661,7 @@ class _Call:
         attempt = 1
         while True:
             try:
-                return await (self.once() if other is None else other())
+                return ensure_whole(await (self._once() if other is None else other()))
             except Exception as error:
                 elapsed = time.monotonic() - started
                 delay = retry_delay(error, attempt, self.option.retry, elapsed, random.random)
@@ -671,22 +671,21 @@ class _Call:
             await self.ctx.bridge.sleep(delay)
             attempt += 1
 
-    async def once(self) -> AIMessage:
+    def _once(self) -> Awaitable[AIMessage]:
         ctx, bound, messages = self.ctx, self.bound, self.messages
         hidden = self.purpose != AGENT or ctx.spec.withholds  # no reader may see it, or not yet
         if ctx.listener.tokens and not hidden:
-            return await self.streamed(self._config())
+            return self.streamed(self._config())
         if is_cached(self.option.model):
             messages = as_key(messages)
         way = shorter_way(bound, messages, ctx.config, ctx.caches.texts)
         messages = ctx.caches.lent(messages)
         if way is not None:
-            return ensure_whole(await ctx.bridge.long(generate, agenerate, way, messages))
+            return ctx.bridge.long(generate, agenerate, way, messages)
         config = self._config()
         if hidden:
             config = langgraph_config.with_tag(config, langgraph_config.NOSTREAM)
-        reply: AIMessage = await ctx.bridge.long(bound.invoke, bound.ainvoke, messages, config)
-        return ensure_whole(reply)
+        return ctx.bridge.long(bound.invoke, bound.ainvoke, messages, config)
 
     def _config(self) -> Any:
         return langgraph_config.with_metadata(
@@ -720,8 +719,8 @@ class _Call:
         await self.ctx.bridge.long(read, aread)
         chunks = heard.chunks()
         if len(chunks) == 1 and not isinstance(chunks[0], AIMessageChunk):
-            return ensure_whole(chunks[0])  # a model that cannot stream replies in one piece
-        return ensure_whole(merge_chunks([c for c in chunks if isinstance(c, AIMessageChunk)]))
+            return chunks[0]  # a model that cannot stream replies in one piece
+        return merge_chunks([c for c in chunks if isinstance(c, AIMessageChunk)])
 
     def tell(self, phase: str, error: Exception, delay: float) -> None:
         if self.ctx.listener.active:
