@@ -102,6 +102,7 @@ of garbage. A run with a reader gives it its turn at once.
 """
 
 _UNKNOWN: Final = (None,)
+"""Of a loop that does not tell who waits: somebody may."""
 
 
 class AsyncExecutor(_executor.AsyncBackgroundExecutor):
@@ -114,7 +115,7 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
         """Saves that have not begun: of checkpoints, and of writes behind one."""
         own = isinstance(self.loop, asyncio.BaseEventLoop)
         self._ready: Any = vars(self.loop).get("_ready", _UNKNOWN) if own else _UNKNOWN
-        """What waits for its turn in asyncio's loop; another kind of loop does not tell."""
+        """What waits for its turn in asyncio's loop."""
         run = langgraph_config.configurable(config).get(langgraph_config.RUN)
         self._beside = BESIDE_OTHERS if isinstance(run, Run) and not run.observed else 0
         self._in_a_row = 0
