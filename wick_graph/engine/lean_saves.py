@@ -102,7 +102,7 @@ of garbage. A run with a reader gives it its turn at once.
 """
 
 _UNKNOWN: Final = (None,)
-"""Of a loop that does not tell who waits: somebody may."""
+"""Of a loop that does not tell what waits: others may."""
 
 
 class AsyncExecutor(_executor.AsyncBackgroundExecutor):
