@@ -12,7 +12,8 @@ import pytest
 
 from tests.engine.support import agent_of
 from wick_graph import SqlSaver
-from wick_graph.core.bridge import ASYNC_BRIDGE
+from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, run_to_end
+from wick_graph.core.stopping import CURRENT, Stop
 from wick_graph.testing import call
 from wick_graph.types import Firm
 
@@ -119,3 +120,18 @@ async def test_a_stored_turn_makes_no_task() -> None:
 
 def at(thread: str) -> Any:
     return {"configurable": {"thread_id": thread}}
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_long_call_gets_all_its_arguments_in_a_thread_too(waits: bool) -> None:
+    def told(*args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    stop = Stop()
+    stop.waits = waits
+    before = CURRENT.set(stop)
+    try:
+        made: Any = run_to_end(SYNC_BRIDGE.long(told, told, 1, two=2))
+    finally:
+        CURRENT.reset(before)
+    assert made == ((1,), {"two": 2})

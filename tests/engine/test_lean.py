@@ -272,25 +272,27 @@ def test_a_reducer_gets_what_langgraph_gives_it(value: Any, held: Any) -> None:
         assert reduced(FastReducerChannel(list, join), *values) == theirs
 
 
+class _Loop:
+    """What gives its checkpoints to an executor."""
+
+    def __init__(self, saver: SqlSaver) -> None:
+        self.checkpointer = saver
+
+    def _checkpointer_put_after_previous(self) -> None:
+        raise AssertionError("it is saved directly")
+
+
 async def test_what_is_written_behind_a_checkpoint_is_saved_behind_it(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[Any] = []
-
-    class Loop:
-        def __init__(self, saver: SqlSaver) -> None:
-            self.checkpointer = saver
-
-        def _checkpointer_put_after_previous(self) -> None:
-            raise AssertionError("it is saved directly")
-
     monkeypatch.setattr(Direct, "checkpoint", lambda *args: saved.append(args[3]))
     monkeypatch.setattr(Direct, "writes", lambda *args: saved.append(args[1]))
     with SqlSaver.from_url("sqlite://") as saver:
         executor = AsyncExecutor({})
         executor.submit(saver.aput_writes, "before")
         assert saved == ["before"]
-        put, many = Loop(saver)._checkpointer_put_after_previous, IN_A_ROW
+        put, many = _Loop(saver)._checkpointer_put_after_previous, IN_A_ROW
         for number in range(many):
             assert executor.submit(put, None, (), {}, number, {}).done()
         executor.submit(
@@ -309,18 +311,10 @@ async def test_beside_others_few_checkpoints_are_saved_without_a_turn_of_the_loo
     observed: bool, most: int, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[Any] = []
-
-    class Loop:
-        def __init__(self, saver: SqlSaver) -> None:
-            self.checkpointer = saver
-
-        def _checkpointer_put_after_previous(self) -> None:
-            raise AssertionError("it is saved directly")
-
     monkeypatch.setattr(Direct, "checkpoint", lambda *args: saved.append(args[3]))
     config: Any = {"configurable": {RUN: Run(observed=observed)}}
     with SqlSaver.from_url("sqlite://") as saver:
-        executor, put = AsyncExecutor(config), Loop(saver)._checkpointer_put_after_previous
+        executor, put = AsyncExecutor(config), _Loop(saver)._checkpointer_put_after_previous
         for _ in range(2):
             saved.clear()
             asyncio.get_running_loop().call_soon(saved.append, "another")

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.language_models import FakeListChatModel
 
 from tests.engine.support import add
-from wick_graph import Agent, SqlSaver
+from wick_graph import Agent, BaseHook, SqlSaver
+from wick_graph.core.moments import Moment
 from wick_graph.engine.lean import AsyncLoop, SyncLoop
+from wick_graph.hooks import Tripwire
+from wick_graph.journal.recorder import JournalListener
 from wick_graph.runtime.context import Run
 from wick_graph.testing import ScriptedModel, call
 
@@ -98,6 +102,57 @@ def test_a_graphs_run(door: Door, tmp_path: Path, uncollected: None) -> None:
 @pytest.mark.parametrize("door", [_ainvoke, _invoke], ids=lambda f: f.__name__)
 def test_a_run_in_which_a_tool_fails(door: Door, tmp_path: Path, uncollected: None) -> None:
     _leaves_nothing(door, tmp_path, broken)
+
+
+def test_a_lease_that_is_settled_later_holds_no_run(tmp_path: Path) -> None:
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 'a.db'}") as store:
+        lease = store.leases.acquire("t")
+        lease.on_stop = print
+        store.leases.release(lease)
+        store.leases.settle(at_once=True)
+    assert lease.on_stop is None
+
+
+class Hearing(BaseHook):
+    """A hook that sees the agent's requests."""
+
+    name = "hearing"
+
+    def wrap_model_call(self, request: Any, next: Any) -> Any:
+        return next(request)
+
+
+@pytest.mark.parametrize("hooks", [[], [Hearing()]], ids=["none", "one"])
+def test_a_request_holds_its_visit_only_for_a_hook(
+    hooks: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    record = JournalListener.record
+
+    def noted(self: JournalListener, moment: Moment) -> None:
+        if moment.phase == "request":
+            seen.append(moment.data["request"].ctx)
+        record(self, moment)
+
+    monkeypatch.setattr(JournalListener, "record", noted)
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 'a.db'}") as store:
+        Agent("a", ScriptedModel(["5"]), store=store, hooks=hooks).invoke("2+3?")
+    assert [ctx is None for ctx in seen] == [not hooks]
+
+
+class Tripping(FakeListChatModel):
+    """A model that ends the run as a guardrail does."""
+
+    def _call(self, *args: Any, **kwargs: Any) -> str:
+        raise Tripwire("enough", answer="No.")
+
+
+def test_a_tripwire_without_hooks_counts_the_model_call(tmp_path: Path) -> None:
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 'a.db'}") as store:
+        agent = Agent("a", Tripping(responses=[""]), store=store)
+        made = agent.invoke("2+3?")
+        state = agent.graph.get_state({"configurable": {"thread_id": made.thread_id}})
+    assert (made.text, made.stopped_because, state.values["iteration"]) == ("No.", "guardrail", 1)
 
 
 def broken(a: int, b: int) -> str:

@@ -614,9 +614,8 @@ async def _ask(
         try:
             reply = await call.with_retries(once)
         except Exception as error:
-            if not left or not isinstance(error, first.falls_back_on):
-                raise
-            if classify(error) == "overflow":
+            last = not left or not isinstance(error, first.falls_back_on)
+            if last or classify(error) == "overflow":
                 raise
             call.tell("fallback", error, 0.0)
             option = left.pop()

@@ -142,6 +142,7 @@ class Account:
 
     def add_all(self, table: int, thread: int, rows: Iterable[Sequence[Any]]) -> None:
         """Count written rows without bodies, which may be counted at any step."""
+        # `row_hash` and `term`, inlined: a new thread has one for each name
         packed = map(ormsgpack.packb, rows)
         hashes = [_eight(blake2b(each, digest_size=8).digest())[0] & _HASH for each in packed]
         self._threads[thread][table] += (sum(hashes) << COUNT_BITS) + len(hashes)

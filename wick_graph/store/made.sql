@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 21e37cf527bce3fea7cc524a4e6b0ac6
+-- process takes it from here once it or a module that makes it has changed: 1f4b56703909f1ddace9bef7c26036fe
 
 --: sqlite schema
 CREATE TABLE blobs (

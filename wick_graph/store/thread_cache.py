@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from wick_graph.errors import StorageError, ThreadBusyError
 from wick_graph.store.dialect import Database
-from wick_graph.store.digests import LANE_BITS, NAMES, PLACES, row_hash
+from wick_graph.store.digests import LANE_BITS, NAMES, PLACES
 from wick_graph.store.later import statements
 from wick_graph.store.row_format import PLAIN, Form, Marks, Seals, bytes_text, text_bytes
 
@@ -337,8 +337,7 @@ class ThreadCache:
             number = names[text] = int(row[0])
             if self.texts is not None:
                 self.texts[number] = text
-            hashed = row_hash((number, self.id, scope, text_bytes(text)), None)
-            db.account.add(NAMES, self.id, hashed)
+            db.account.add_all(NAMES, self.id, [(number, self.id, scope, text_bytes(text))])
         return number
 
     def name_all(self, db: Database, scope: int, texts: Iterable[str]) -> None:
