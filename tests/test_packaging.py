@@ -359,6 +359,7 @@ def test_a_newcomer_finds_the_wrong_hook_in_the_browser(
             expect(why).to_contain_text("hook:hide-cards", timeout=60_000)
             assert page.evaluate("clicks") <= 10
             page.get_by_role("link", name="Chat", exact=True).click()
+            expect(page.get_by_role("log", name="Messages")).to_be_visible(timeout=60_000)
             page.get_by_label("Message", exact=True).fill('refund(number="A-17", amount=80)')
             page.keyboard.press("Enter")
             page.get_by_role("button", name="Approve").click(timeout=60_000)

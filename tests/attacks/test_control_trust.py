@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,16 @@ def test_trust_is_kept_for_the_user_alone(folder: Path, home: Path) -> None:
     kept.chmod(0o600)
     kept.write_text("no json")
     assert not is_trusted(file, digest(folder))
+
+
+def test_files_that_are_trusted_at_once_are_all_trusted(folder: Path, home: Path) -> None:
+    names = [f"agents{n}.yaml" for n in range(12)]
+    for name in names:
+        shutil.copy(folder / "agents.yaml", folder / name)
+    found = {name: load_config(folder / name) for name in names}
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda file: trust(file, digest_of(file)), found.values()))
+    assert [name for name, file in found.items() if not is_trusted(file, digest_of(file))] == []
 
 
 def test_trust_is_of_one_file(folder: Path, tmp_path: Path) -> None:

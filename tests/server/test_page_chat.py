@@ -357,6 +357,45 @@ def test_three_approvals_by_keyboard_alone(served: Served, token: str, watched: 
     )
 
 
+def test_a_late_answer_takes_no_question_away(served: Served, token: str, watched: Watched) -> None:
+    page = watched.opened(token)
+    to(page, "#/approvals")
+    late: list[tuple[Route, APIResponse]] = []
+
+    def answer(route: Route) -> None:
+        if late:
+            route.continue_()
+        else:
+            late.append((route, route.fetch()))
+
+    intercept(page, "**/threads?status=waiting*", answer)
+    asked(served, token, "talker", "No question.")
+    come(page, late)
+    asked(served, token, "careful", "Later than that.")
+    box = page.get_by_role("article", name=re.compile("in Later than that."))
+    expect(box).to_have_count(3, timeout=WAIT)
+    route, response = late[0]
+    with page.expect_response("**/threads?status=waiting*"):
+        route.fulfill(response=response)
+    page.wait_for_timeout(200)
+    expect(box).to_have_count(3)
+
+
+def test_a_run_that_a_debugger_left_goes_on_from_the_chat(token: str, watched: Watched) -> None:
+    page = watched.opened(token)
+    to(page, "#/new")
+    page.get_by_label("Agent").select_option("talker")
+    page.get_by_label("Message", exact=True).fill("How much?")
+    page.get_by_role("button", name="Run, held").click()
+    page.wait_for_url(re.compile("#/threads/"))
+    page.get_by_role("link", name="Chat", exact=True).click()
+    expect(page.get_by_text("The run stopped: interrupted.")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("waits for an answer.")).to_have_count(0)
+    page.get_by_role("button", name="Go on").click()
+    expect(log(page)).to_contain_text("It is 42.", timeout=WAIT)
+    expect(page.get_by_text("○ idle")).to_be_visible(timeout=WAIT)
+
+
 def test_a_draft_survives_and_of_two_tabs_one_decides(
     served: Served, token: str, watched: Watched
 ) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wick_graph.config.code import Modules, hashed_modules, installed_code, load_object, split
 from wick_graph.errors import ConfigError
-from wick_graph.machine import user_id
+from wick_graph.machine import lock, user_id
 
 if TYPE_CHECKING:
     from wick_graph.config.schema import AgentConfig, AgentsFile, BackendConfig, McpServerConfig
@@ -534,13 +534,15 @@ def trust(file: AgentsFile, digest: str) -> Path:
     if file.path is None:
         raise ConfigError("a configuration without a file cannot be trusted; save it in one")
     folder = trust_folder()
-    known = {**_read(), _name(file.path): digest}
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd, made = tempfile.mkstemp(dir=folder)  # only its owner may read it
-        with os.fdopen(fd, "w", encoding="utf-8") as out:
-            json.dump(known, out, indent=1, sort_keys=True)
-        Path(made).replace(folder / "trusted.json")
+        with (folder / "trusted.lock").open("ab") as held:  # others trust their files meanwhile
+            lock(held.fileno(), wait=True)
+            known = {**_read(), _name(file.path): digest}
+            fd, made = tempfile.mkstemp(dir=folder)  # only its owner may read it
+            with os.fdopen(fd, "w", encoding="utf-8") as out:
+                json.dump(known, out, indent=1, sort_keys=True)
+            Path(made).replace(folder / "trusted.json")
     except OSError as error:
         raise ConfigError(
             f"trust cannot be saved in {folder} ({error.strerror}); set {VARIABLE}={digest}"

@@ -1,6 +1,6 @@
 // The agents: what each is made of, its graph, and the beginning of a chat with it.
 import { html, signal, useEffect, useState } from "./vendor/preact.js";
-import { ask, who } from "./api.js";
+import { ask, can } from "./api.js";
 import { Graph } from "./graph.js";
 import { counted, Value } from "./values.js";
 
@@ -26,7 +26,7 @@ export function Agents() {
       <p>${one.model}</p>
       <p class="faint">${[counted(one.tools.length, "tool"), counted(one.hooks.length, "hook"), one.subagents.length > 0 && counted(one.subagents.length, "sub-agent"), one.has_interrupt_on && "asks for approval"].filter((part) => part).join(" · ")}</p>
       ${one.system_prompt && html`<p class="faint prompt">${one.system_prompt}</p>`}
-      ${who.value?.scopes.includes("run") && html`<p><a class="button" href=${`#/new/${encodeURIComponent(one.agent_id)}`}>Start a chat<span class="sr"> with ${one.agent_id}</span></a></p>`}
+      ${can("run") && html`<p><a class="button" href=${`#/new/${encodeURIComponent(one.agent_id)}`}>Start a chat<span class="sr"> with ${one.agent_id}</span></a></p>`}
     </li>`)}</ul>
   </main>`;
 }
@@ -45,7 +45,7 @@ export function Agent({ agent }) {
   const limits = Object.fromEntries(flow.graph.nodes.flatMap((/** @type {any} */ node) => Object.entries(node.facts)).filter((/** @type {any} */ [, value]) => typeof value === "number"));
   return html`<main class="page wide-page">
     <h1>${agent}</h1>
-    <p class="line"><span>${info.model}</span> ${who.value?.scopes.includes("run") && html`<a class="button" href=${`#/new/${encodeURIComponent(agent)}`}>Start a chat</a>`}</p>
+    <p class="line"><span>${info.model}</span> ${can("run") && html`<a class="button" href=${`#/new/${encodeURIComponent(agent)}`}>Start a chat</a>`}</p>
     ${info.system_prompt && html`<p class="faint prompt">${info.system_prompt}</p>`}
     <h2>Limits</h2><${Value} thread="" value=${limits} />
     <h2>Tools</h2>

@@ -18,6 +18,9 @@ export const tabOf = () => "";
  * @type {import("./vendor/preact.js").Signal<Who | null | undefined>} */
 export const who = signal(/** @type {Who | null | undefined} */ (undefined));
 
+/** Whether a scope is the reader's. @param {string} scope */
+export const can = (scope) => who.value?.scopes.includes(scope) ?? false;
+
 channel.onmessage = (event) => {
   const held = sessionStorage.getItem(KEY);
   if (event.data === "secret?" && held) channel.postMessage({ secret: held });

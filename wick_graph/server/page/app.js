@@ -1,6 +1,6 @@
 // The page: which view is shown, and the bar above it.
 import { effect, html, render, signal, useEffect } from "./vendor/preact.js";
-import { address, identify, signOut, who } from "./api.js";
+import { address, can, identify, signOut, who } from "./api.js";
 import { Agent, Agents } from "./agents.js";
 import { Approvals, groups, watch } from "./approvals.js";
 import { Chat, NewChat } from "./chat.js";
@@ -44,7 +44,7 @@ function under() {
 function Nav() {
   const waits = (groups.value ?? []).reduce((sum, group) => sum + group.questions.length, 0);
   return html`<nav aria-label="Views">
-    ${VIEWS.filter(([, , scope]) => !scope || who.value?.scopes.includes(scope)).map(([path, name]) => html`<a href=${`#/${path}`} aria-current=${path === under() ? "page" : undefined}>
+    ${VIEWS.filter(([, , scope]) => !scope || can(scope)).map(([path, name]) => html`<a href=${`#/${path}`} aria-current=${path === under() ? "page" : undefined}>
       ${name}${path === "approvals" && waits > 0 && html` <span class="count">${waits}<span class="sr"> waiting</span></span>`}</a>`)}
   </nav>`;
 }

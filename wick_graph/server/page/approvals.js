@@ -1,6 +1,6 @@
 // All that waits for a person, over all threads: a form for each call, and one answer for each thread.
 import { html, signal, useEffect, useRef } from "./vendor/preact.js";
-import { ask, begin, current, threadPath, who } from "./api.js";
+import { ask, begin, can, current, threadPath } from "./api.js";
 import { listen } from "./stream.js";
 import { counted, Value } from "./values.js";
 
@@ -43,10 +43,17 @@ async function waiting() {
   );
 }
 
+let due = 0;
+let begun = 0; // looks
+let shown = 0; // the last look that was shown; one that it overtook shows nothing
+
 /** Look at what waits now. */
 export async function look() {
+  const own = ++begun;
   try {
     const found = await current(waiting);
+    if (own < shown) return;
+    shown = own;
     const asked = found.flatMap(({ thread, questions }) => questions.map((/** @type {Question} */ one) => `${thread.thread_id} ${agentsOf(one).at(-1)} ${one.value?.tool}`));
     groups.value = found.filter(({ thread, questions }) => {
       const tool = questions[0]?.value?.tool; // a child's question is its parent's too
@@ -58,7 +65,6 @@ export async function look() {
   }
 }
 
-let due = 0;
 let isWatched = false;
 
 /** Keep the list of what waits up to date. */
@@ -66,10 +72,7 @@ export function watch() {
   if (isWatched) return;
   isWatched = true;
   look();
-  listen(() => {
-    clearTimeout(due);
-    due = setTimeout(look, 300);
-  });
+  listen(() => (due ||= setTimeout(() => ((due = 0), look()), 300)));
 }
 
 /** @param {any} schema */
@@ -136,7 +139,7 @@ function Call({ question, agent, title, decide }) {
   const { changed, args, error } = edited(question, schema);
   const names = [...new Set([...Object.keys(question.value?.args ?? {}), ...Object.keys(schema?.properties ?? {})])];
   const isDone = draft.is !== undefined;
-  const may = who.value?.scopes.includes("approve");
+  const may = can("approve");
   const end = (/** @type {string} */ is) => (write(question, { is }), decide(question));
   const keys = (/** @type {any} */ event) => {
     if (event.target.matches("textarea, select, input") || event.ctrlKey || event.metaKey || event.altKey || isDone || !may) return;
@@ -181,7 +184,7 @@ function Call({ question, agent, title, decide }) {
 /** A question that is no call: of a tool, or of a graph. @param {{question: Question, title: string, decide: (question: Question) => void}} props */
 function Asked({ question, title, decide }) {
   const draft = drafts.value[keyOf(question)] ?? {};
-  const may = who.value?.scopes.includes("run");
+  const may = can("run");
   const name = (/** @type {any} */ option) => (typeof option === "string" ? option : option?.label ?? JSON.stringify(option));
   const end = (/** @type {string} */ message) => (write(question, { is: "answer", message }), decide(question));
   return html`<article class="question" aria-label=${title}>

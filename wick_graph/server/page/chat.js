@@ -1,6 +1,6 @@
 // A conversation with an agent: its messages page by page, the run that goes on, and what to say next.
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, begin, isAt, send, threadPath, who } from "./api.js";
+import { ask, begin, can, isAt, send, threadPath } from "./api.js";
 import { groups, Questions, Refusal } from "./approvals.js";
 import { Markdown } from "./markdown.js";
 import { follow, listen } from "./stream.js";
@@ -58,6 +58,7 @@ class Conversation {
     try {
       const [info, started] = await Promise.all([ask(this.path), ask(`${this.path}/runs`, { limit: 1 })]);
       if (this.isClosed) return;
+      if (info.status === "waiting") info.isHeld = !(await ask(`${this.path}/approvals`)).length;
       const run = started[0]?.status === "running" ? started[0] : null;
       const recording = await ask(`${this.path}/recording`).catch(() => ({ last: 0, runs: [] }));
       this.runs = recording.runs;
@@ -225,7 +226,7 @@ function Tool({ item, thread }) {
 function Mine({ item, conversation }) {
   const [text, setText] = useState(/** @type {string | null} */ (null));
   const [error, setError] = useState("");
-  const may = conversation?.runs.length && item.at !== undefined && !item.cut && who.value?.scopes.includes("run");
+  const may = conversation?.runs.length && item.at !== undefined && !item.cut && can("run");
   const fork = (/** @type {Event} */ event) => {
     event.preventDefault();
     if (text?.trim()) conversation?.edit(item.at ?? 0, text).then((thread) => (setText(null), isAt("chat", conversation.id) && go(thread)), (failed) => setError(failed.message));
@@ -303,12 +304,12 @@ function End({ conversation }) {
   if (!info || conversation.run) return null;
   const again = () => begin(`/agents/${encodeURIComponent(info.agent)}/resume`, { thread_id: info.thread_id, stream: true }).then(() => conversation.load(), (failed) => setError(failed.message));
   const group = groups.value?.find((one) => one.thread.thread_id === info.thread_id);
-  const why = info.stopped_because;
-  return html`${info.last_error && info.status === "failed" && html`<p class="note bad">${info.last_error}</p>`}
-    ${!info.last_error && why && !["done", "interrupted"].includes(why) && html`<p class="note faint">The run stopped: ${why.replaceAll("_", " ")}.</p>`}
-    ${info.status === "failed" && who.value?.scopes.includes("run") && html`<p class="line"><button onClick=${again}>Try again</button> <span class="bad">${error}</span></p>`}
+  const { stopped_because: why, status, isHeld } = info; // held by a breakpoint, or a debugger that was left
+  return html`${info.last_error && status === "failed" && html`<p class="note bad">${info.last_error}</p>`}
+    ${!info.last_error && why && why !== "done" && (isHeld || why !== "interrupted") && html`<p class="note faint">The run stopped: ${why.replaceAll("_", " ")}.</p>`}
+    ${(status === "failed" || isHeld) && can("run") && html`<p class="line"><button onClick=${again}>${isHeld ? "Go on" : "Try again"}</button> <span class="bad">${error}</span></p>`}
     <${Refusal} thread=${info.thread_id} />
-    ${info.status === "waiting" && (group ? html`<${Questions} group=${group} />` : html`<p class="note">This thread waits for an answer.</p>`)}`;
+    ${status === "waiting" && !isHeld && (group ? html`<${Questions} group=${group} />` : html`<p class="note">This thread waits for an answer.</p>`)}`;
 }
 
 /** @param {{name: string, placeholder: string, isRunning: boolean, say: (text: string, how: string) => Promise<void>}} props */
@@ -428,7 +429,7 @@ export function Chat({ thread }) {
     <div class="talk">
       <${Log} conversation=${conversation} />
       ${queued.value[thread] && html`<p class="note line">After this run: ${queued.value[thread].slice(0, 200)} <button onClick=${() => queue(thread, "")}>Drop</button></p>`}
-      ${who.value?.scopes.includes("run") ? html`<${Composer} name=${thread} isRunning=${isRunning} say=${speak} placeholder="Enter sends, Shift+Enter begins a line" />` : html`<p class="note faint">This token only reads.</p>`}
+      ${can("run") ? html`<${Composer} name=${thread} isRunning=${isRunning} say=${speak} placeholder="Enter sends, Shift+Enter begins a line" />` : html`<p class="note faint">This token only reads.</p>`}
     </div>
     <${Beside} conversation=${conversation} />
   </main>`;

@@ -1,8 +1,8 @@
 // One thread's recording: its moments in a list of which only the visible part exists, and the inspector.
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { ask, goTo, isAt, isFile, lines, save, threadPath } from "./api.js";
+import { ask, can, goTo, isAt, isFile, lines, save, threadPath } from "./api.js";
 import { Inspector } from "./inspector.js";
-import { close, Debugger, mayDebug, open, resume, running, said, say, session } from "./session.js";
+import { close, Debugger, open, resume, running, said, say, session } from "./session.js";
 import { follow } from "./stream.js";
 import { counted, took } from "./values.js";
 
@@ -340,7 +340,7 @@ export function Run({ thread: id, seq }) {
   useEffect(() => {
     const stop = new AbortController();
     if (!session.peek()) said.value = "";
-    if (mayDebug()) resume(id).then((found) => found && setOpen(true));
+    if (can("debug")) resume(id).then((found) => found && setOpen(true));
     moments.need(Math.max(1, seq - 20), Math.max(seq + 40, 60));
     Promise.all(["", "/recording"].map((what) => ask(`/threads/${thread}${what}`, undefined, stop.signal)))
       .then(async ([info, recording]) => {
@@ -371,7 +371,7 @@ export function Run({ thread: id, seq }) {
     else if (event.key === "p") running.peek() && does("pause");
     else if (tab instanceof HTMLElement) tab.click();
     else if (verb) move(event.key === verb[1] ? verb[0] : BACK[verb[0]]);
-    else if (!mayDebug()) return;
+    else if (!can("debug")) return;
     else if (event.key === "b") setOpen(true), does(stopAt(row));
     else if (event.key === "k" || event.key === "r") setOpen(true), does("fork");
     else if (event.key === ":") setOpen(true), setTimeout(() => document.getElementById("line")?.focus());
@@ -383,7 +383,7 @@ export function Run({ thread: id, seq }) {
   const runs = about.recording.runs;
   const run = runs.find((/** @type {any} */ one) => one.number === row?.run) ?? runs.at(-1);
   const executes = session.value?.executes ?? false;
-  const props = { thread, seq: here, go, row, moments, node: row?.node ?? null, does: mayDebug() ? does : null };
+  const props = { thread, seq: here, go, row, moments, node: row?.node ?? null, does: can("debug") ? does : null };
   return html`<main class=${isOpen ? "run with-debugger" : "run"} onKeyDown=${keys}>
     <div class="head">
       <h1>${about.info.title || id}</h1>
@@ -408,7 +408,7 @@ export function Run({ thread: id, seq }) {
           <button class=${executes && verb !== "next_error" ? "runs" : ""} disabled=${running.value} title=${`${word} (${key})`} onClick=${() => move(verb)}>
             ${executes && verb !== "next_error" ? `Run: ${word.toLowerCase()}` : word} ▶</button>
         </span>`)}
-        ${mayDebug() && html`<button aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Debugger</button>`}
+        ${can("debug") && html`<button aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Debugger</button>`}
         <button aria-expanded=${help} aria-label="Keys" onClick=${() => setHelp(!help)}>?</button>
       </div>
       ${help && html`<dl class="keys">${KEYS.map(([key, text]) => html`<dt><kbd>${key}</kbd></dt><dd>${text}</dd>`)}</dl>`}

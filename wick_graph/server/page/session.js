@@ -1,6 +1,6 @@
 // A session of the debugger: one per page; its commands are those of the terminal.
 import { html, signal, useEffect, useRef, useState } from "./vendor/preact.js";
-import { ask, isAt, send, threadPath, who } from "./api.js";
+import { ask, can, isAt, send, threadPath } from "./api.js";
 import { counted } from "./values.js";
 
 const ALIVE = 20_000; // milliseconds between two signs of life; the server waits for 60 s
@@ -20,9 +20,6 @@ export const said = signal("");
 const log = signal(/** @type {{kind: string, text: string}[]} */ ([]));
 const plan = signal(/** @type {any[]} */ ([]));
 let alive = 0;
-
-export const mayDebug = () => who.value?.scopes.includes("debug") ?? false;
-const mayRun = () => who.value?.scopes.includes("run") ?? false;
 
 /** @param {string} kind @param {string[]} lines */
 const put = (kind, lines) => {
@@ -127,7 +124,7 @@ function Plan({ tell }) {
         <option value="recorded">from the recording</option><option value="live">really</option><option value="ask">ask me</option>
       </select></td></tr>`)}</tbody></table>
     <p class="faint">The recorded thread stays as it is: the fork is a copy.</p>
-    <button class="runs" disabled=${!mayRun()} onClick=${() => tell("live")}>
+    <button class="runs" disabled=${!can("run")} onClick=${() => tell("live")}>
       Run the fork: ${counted(rows.filter((row) => row.kind === "node").length, "node")}, ${counted(live.length, "real call")}
     </button>
     <button onClick=${() => (plan.value = [])}>Not now</button>
@@ -141,7 +138,7 @@ function Execute({ does, held }) {
   const [path, setPath] = useState("");
   const [value, setValue] = useState("");
   const busy = running.value;
-  const may = mayRun() && !busy;
+  const may = can("run") && !busy;
   const form = (/** @type {string} */ line) => (/** @type {Event} */ event) => (event.preventDefault(), does(line));
   if (busy) {
     return html`<p aria-busy="true">The agent runs.</p>
@@ -231,7 +228,7 @@ export function NewRun() {
     ${agents && html`<form class="row-form" onSubmit=${begin}>
       <label for="agent">Agent</label><select id="agent">${agents.map((name) => html`<option>${name}</option>`)}</select>
       <label for="text">Message</label><input id="text" required autocomplete="off" placeholder="a message; for a graph, its input as JSON" />
-      <button class="runs" disabled=${running.value || !mayRun()}>Run, held</button></form>`}
+      <button class="runs" disabled=${running.value || !can("run")}>Run, held</button></form>`}
   </main>`;
 }
 

@@ -1,7 +1,7 @@
 // The view of signing in, and the list of threads with those below them.
 import { html, signal, useEffect, useState } from "./vendor/preact.js";
 import { agents, Beginnings, loadAgents } from "./agents.js";
-import { ask, current, send, signIn, threadPath, who } from "./api.js";
+import { ask, can, current, send, signIn, threadPath } from "./api.js";
 import { listen } from "./stream.js";
 import { counted } from "./values.js";
 
@@ -92,7 +92,7 @@ function Thread({ one, all, depth }) {
           ? html`<span>Delete it for good?</span> <button class="danger" ref=${(/** @type {any} */ found) => found?.focus()} onClick=${() => drop(one.thread_id).catch((failure) => setError(failure.message))}>Delete</button> <button onClick=${() => setAsks(false)}>Keep</button>`
           : html`<a href=${`#${threadPath(one.thread_id)}`} aria-label=${`Run of ${name}`}>Run</a>
               ${cost === null && html`<button class="quiet" aria-label=${`Cost of ${name}`} onClick=${count}>Cost</button>`}
-              ${who.value?.scopes.includes("run") && html`<button class="quiet" aria-label=${`Delete ${name}`} onClick=${() => setAsks(true)}>Delete …</button>`}`}
+              ${can("run") && html`<button class="quiet" aria-label=${`Delete ${name}`} onClick=${() => setAsks(true)}>Delete …</button>`}`}
         <span class="bad" role="alert">${error}</span>
       </p>
       ${one.last_error && html`<p class="bad">${one.last_error}</p>`}

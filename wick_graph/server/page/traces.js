@@ -1,6 +1,6 @@
 // Runs of all processes as spans; the gateway's boxes.
 import { html, useEffect, useState } from "./vendor/preact.js";
-import { ask, send, threadPath, who } from "./api.js";
+import { ask, can, send, threadPath } from "./api.js";
 import { counted, Value } from "./values.js";
 
 /** Ask once, and again by `again`. @param {string} path @param {Record<string, string | number>} [query] */
@@ -80,6 +80,6 @@ export function Gateway() {
       : found[box].length
         ? html`<${Table} caption=${box} heads=${["When", "Chat", "State", "Text", "Tries", "Do"]} rows=${found[box].map((/** @type {any} */ one) => [
             when(one.at), found.threads[one.chat] ? html`<a href=${`#/chat/${encodeURIComponent(found.threads[one.chat])}`}>${one.chat}</a>` : one.chat, one.state, html`<pre>${String(one.message?.content ?? "")}</pre>${one.error && html`<p class="bad">${one.error}</p>`}`, one.tries,
-            box === "dead" && who.value?.scopes.includes("admin") && html`<button class="runs" onClick=${() => resend(one.row)}>Send again</button>`])} />`
+            box === "dead" && can("admin") && html`<button class="runs" onClick=${() => resend(one.row)}>Send again</button>`])} />`
         : html`<p>There is nothing here.</p>`}`);
 }

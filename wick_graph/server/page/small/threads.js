@@ -1,6 +1,6 @@
-/*380bd0d1*/
-import{html as s,signal as v,useEffect as L,useState as c}from"./vendor/preact.js";import{agents as j,Beginnings as R,loadAgents as q}from"./agents.js";import{ask as y,current as M,send as P,signIn as K,threadPath as _,who as O}from"./api.js";import{listen as B}from"./stream.js";import{counted as $}from"./values.js";export function SignIn(){const[e,n]=c(""),[a,l]=c("");return s`<main class="sign-in">
-    <form onSubmit=${o=>{o.preventDefault(),K(e.trim()).catch(t=>l(t.message))}}>
+/*9f2f27c8*/
+import{html as s,signal as v,useEffect as L,useState as c}from"./vendor/preact.js";import{agents as j,Beginnings as R,loadAgents as q}from"./agents.js";import{ask as y,can as M,current as P,send as K,signIn as O,threadPath as _}from"./api.js";import{listen as B}from"./stream.js";import{counted as $}from"./values.js";export function SignIn(){const[e,n]=c(""),[a,l]=c("");return s`<main class="sign-in">
+    <form onSubmit=${o=>{o.preventDefault(),O(e.trim()).catch(t=>l(t.message))}}>
       <h1>Sign in</h1>
       <label for="token">Access token</label>
       <input id="token" type="password" autocomplete="off" required value=${e}
@@ -12,7 +12,7 @@ import{html as s,signal as v,useEffect as L,useState as c}from"./vendor/preact.j
         <code>wick token create</code> makes a token; <code>wick ui</code> opens this page without one.
       </p>
     </form>
-  </main>`}const u=v(null),h=v(""),C=v(!0),F=50;async function m(e=!1,n=Math.min(500,Math.max(F,u.peek()?.length??0))){const a=()=>e&&u.peek()||[];try{const l=await M(()=>y("/threads",{limit:n,...a().length>0&&{before:a().at(-1).last_access}}));u.value=[...a(),...l],C.value=l.length<n,h.value=""}catch(l){h.value=l.message}}const G={idle:"○ idle",running:"● running",waiting:"◆ waiting",failed:"✕ failed"};async function U(e){await P("DELETE",_(e)),u.value=(u.peek()??[]).filter(n=>n.thread_id!==e)}const D=e=>e?new Date(e).toLocaleString():"never";async function W(e){for(let n=0;e&&n<20&&!C.peek()&&!h.peek();n++)await m(!0,500)}function x({one:e,all:n,depth:a}){const[l,d]=c(!1),[o,t]=c(""),[i,A]=c(null),S=_(e.thread_id),f=e.title||e.thread_id,E=async()=>{const{last:r}=await y(`${S}/recording`).catch(()=>({last:0})),T=p=>r?y(`${S}/moments/${r}/state`,{path:p}).then(w=>w.value,()=>null):null,[b,k]=await Promise.all([T("usage"),T("cost")]),I=k&&Object.keys(k).length?`, ${Object.entries(k).filter(([,p])=>typeof p=="number").map(([p,w])=>`${p} ${w}`).join(", ")}`:", no price is known";A(b?`${$(b.total_tokens??0,"token")} in ${$(b.calls??0,"call")}${I}`:"not recorded")},g=a<5?n.filter(r=>r.parent===e.thread_id):[];return s`<li>
+  </main>`}const u=v(null),h=v(""),C=v(!0),F=50;async function m(e=!1,n=Math.min(500,Math.max(F,u.peek()?.length??0))){const a=()=>e&&u.peek()||[];try{const l=await P(()=>y("/threads",{limit:n,...a().length>0&&{before:a().at(-1).last_access}}));u.value=[...a(),...l],C.value=l.length<n,h.value=""}catch(l){h.value=l.message}}const G={idle:"○ idle",running:"● running",waiting:"◆ waiting",failed:"✕ failed"};async function U(e){await K("DELETE",_(e)),u.value=(u.peek()??[]).filter(n=>n.thread_id!==e)}const D=e=>e?new Date(e).toLocaleString():"never";async function W(e){for(let n=0;e&&n<20&&!C.peek()&&!h.peek();n++)await m(!0,500)}function x({one:e,all:n,depth:a}){const[l,d]=c(!1),[o,t]=c(""),[i,A]=c(null),S=_(e.thread_id),f=e.title||e.thread_id,E=async()=>{const{last:r}=await y(`${S}/recording`).catch(()=>({last:0})),T=p=>r?y(`${S}/moments/${r}/state`,{path:p}).then(w=>w.value,()=>null):null,[b,k]=await Promise.all([T("usage"),T("cost")]),I=k&&Object.keys(k).length?`, ${Object.entries(k).filter(([,p])=>typeof p=="number").map(([p,w])=>`${p} ${w}`).join(", ")}`:", no price is known";A(b?`${$(b.total_tokens??0,"token")} in ${$(b.calls??0,"call")}${I}`:"not recorded")},g=a<5?n.filter(r=>r.parent===e.thread_id):[];return s`<li>
     <div class="row">
       <a class="name" href=${`#/chat/${encodeURIComponent(e.thread_id)}`}>${f}</a>
       <span class=${`status ${e.status}`}>${G[e.status]??e.status}</span>
@@ -22,7 +22,7 @@ import{html as s,signal as v,useEffect as L,useState as c}from"./vendor/preact.j
       <p class="line">
         ${l?s`<span>Delete it for good?</span> <button class="danger" ref=${r=>r?.focus()} onClick=${()=>U(e.thread_id).catch(r=>t(r.message))}>Delete</button> <button onClick=${()=>d(!1)}>Keep</button>`:s`<a href=${`#${_(e.thread_id)}`} aria-label=${`Run of ${f}`}>Run</a>
               ${i===null&&s`<button class="quiet" aria-label=${`Cost of ${f}`} onClick=${E}>Cost</button>`}
-              ${O.value?.scopes.includes("run")&&s`<button class="quiet" aria-label=${`Delete ${f}`} onClick=${()=>d(!0)}>Delete …</button>`}`}
+              ${M("run")&&s`<button class="quiet" aria-label=${`Delete ${f}`} onClick=${()=>d(!0)}>Delete …</button>`}`}
         <span class="bad" role="alert">${o}</span>
       </p>
       ${e.last_error&&s`<p class="bad">${e.last_error}</p>`}
