@@ -572,6 +572,28 @@ def test_what_is_replaced_for_a_time_is_served_later(monkeypatch: pytest.MonkeyP
     assert pinned.lean_for(graph, {}, {}) is not None
 
 
+def test_an_invoke_that_a_library_has_replaced_is_called(
+    door: Door, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tools that trace or bill wrap LangGraph's own; the loop inside is served as ever."""
+    asked: list[Any] = []
+
+    def wrapped(own: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            asked.append(args[1])
+            return own(*args, **kwargs)
+
+        return wrapper
+
+    with monkeypatch.context() as while_traced:
+        for name in ("invoke", "ainvoke"):
+            while_traced.setattr(pregel.Pregel, name, wrapped(getattr(pregel.Pregel, name)))
+        assert door(agent_of(call("add", a=1, b=2), "3")[0], "?").text == "3"
+        assert (len(asked), served() > 0) == (1, True)
+    assert door(agent_of("3")[0], "?").text == "3"
+    assert len(asked) == 1
+
+
 def test_a_saver_with_its_own_put_is_asked(door: Door, tmp_path: Path, served: Served) -> None:
     class Counting(SqlSaver):
         puts = 0

@@ -169,7 +169,7 @@ def test_the_rows_are_those_of_a_whole_encoding(
         space = self._space
         space.seen, space.flats = {}, {}
         for lane in self._lanes.values():
-            lane.last = None
+            lane.form = None
         return whole(self, *given)
 
     def meta(self: StepTransaction, rest: dict[str, Any]) -> bytes:

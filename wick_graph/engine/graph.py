@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Self
 
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.graph import Graph
 from langgraph.channels import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict, get_type_hints
 
 from wick_graph import langgraph_config
-from wick_graph.core.bridge import ASYNC_BRIDGE, ENGINE_LOOP, SYNC_BRIDGE, run_to_end
+from wick_graph.core.bridge import ASYNC_BRIDGE, ENGINE_LOOP, SYNC_BRIDGE, Bridge, run_to_end
 from wick_graph.core.state import AgentInput, AgentOutput, AgentState, folding
 from wick_graph.engine import lifecycle, pinned
 from wick_graph.engine.answers import with_records
@@ -61,14 +62,50 @@ def _kept_here(drawn: Graph) -> Graph:
     return drawn
 
 
-LAST: Final = "wick_last"
-"""Option of `stream` that `invoke` alone gives: only the last state and interrupts are read."""
+def _reads_last(config: Any, options: Mapping[str, Any]) -> bool:
+    """Return whether an `invoke` is a run that asks for the last state, and for nothing else."""
+    if options.get("stream_mode", "values") != "values" or options.get("version", "v1") != "v1":
+        return False
+    if options.get("print_mode") or options.get("subgraphs") or lifecycle.is_nested(config):
+        return False
+    return pinned.serves_invoke()
 
 
-def _last_only(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the option, if these are of an `invoke` that returns a state."""
-    plain = options.get("stream_mode", "values") == "values" and not options.get("print_mode")
-    return {LAST: True} if plain and options.get("version", "v1") == "v1" else {}
+def _refuse_engine_loop() -> None:
+    if ENGINE_LOOP.is_here():
+        raise WickError("invoke and stream would block the engine's own loop; await ainvoke here")
+
+
+def _out(call: lifecycle.RunCall, chunk: Any) -> Any:
+    """Return what leaves the engine: with copies of lists of messages that it keeps."""
+    return chunk if call.run.writer.kept is None else lent(chunk)
+
+
+class _Latest:
+    """What `invoke` returns: the last state, with the interrupts of the run."""
+
+    __slots__ = ("call", "interrupts", "state")
+
+    def __init__(self, call: lifecycle.RunCall) -> None:
+        self.call = call
+        self.state: Any = None
+        self.interrupts: list[Any] = []
+
+    def take(self, chunks: Iterable[tuple[str, Any]]) -> None:
+        """Note what chunks tell."""
+        for chunk in chunks:
+            mode, data = _out(self.call, chunk)
+            if mode == "values":
+                self.state = data
+            elif isinstance(data, dict):
+                self.interrupts += data.get(INTERRUPT) or ()
+
+    def result(self) -> Any:
+        """Return it as LangGraph does."""
+        if not self.interrupts:
+            return self.state
+        state = self.state if isinstance(self.state, dict) else {}
+        return {**state, INTERRUPT: self.interrupts}
 
 
 class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
@@ -114,16 +151,11 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
             MessageError: The input holds an invalid message; nothing is stored.
             ThreadBusyError: Another run uses this thread.
         """
-        last = kwargs.pop(LAST, False)
         if lifecycle.is_nested(config):
             yield from super().stream(input, config, **kwargs)
             return
-        if ENGINE_LOOP.is_here():
-            raise WickError(
-                "invoke and stream would block the engine's own loop; await ainvoke here"
-            )
+        _refuse_engine_loop()
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
-        call.last_only = last
         try:
             run_to_end(lifecycle.open_run(call, SYNC_BRIDGE))
             if call.previous is not None:
@@ -132,7 +164,7 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
                 self._keep(call)
                 with closing(self._chunks(call)) as chunks:
                     for chunk in chunks:
-                        yield chunk if call.run.writer.kept is None else lent(chunk)
+                        yield _out(call, chunk)
         except BaseException as error:
             problem = run_to_end(lifecycle.fail_run(call, SYNC_BRIDGE, error))
             if problem is error:
@@ -144,13 +176,11 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
 
     async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
-        last = kwargs.pop(LAST, False)
         if lifecycle.is_nested(config):
             async for chunk in super().astream(input, config, **kwargs):
                 yield chunk
             return
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
-        call.last_only = last
         try:
             await lifecycle.open_run(call, ASYNC_BRIDGE)
             if call.previous is not None:
@@ -159,7 +189,7 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
             else:
                 self._keep(call)
                 async for chunk in self._achunks(call):
-                    yield chunk if call.run.writer.kept is None else lent(chunk)
+                    yield _out(call, chunk)
         except BaseException as error:
             problem = await lifecycle.fail_run(call, ASYNC_BRIDGE, error)
             if problem is error:
@@ -188,11 +218,51 @@ class AgentGraph(RunGraph):
 
     def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
         """Run as LangGraph does, as one run of the agent; raises as `stream` does."""
-        return super().invoke(input, config, **kwargs, **_last_only(kwargs))
+        if not _reads_last(config, kwargs):
+            return super().invoke(input, config, **kwargs)
+        _refuse_engine_loop()
+        return run_to_end(self._last(input, config, kwargs, SYNC_BRIDGE))
 
     async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
         """Run as LangGraph does, as one run of the agent; raises as `stream` does."""
-        return await super().ainvoke(input, config, **kwargs, **_last_only(kwargs))
+        if not _reads_last(config, kwargs):
+            return await super().ainvoke(input, config, **kwargs)
+        return await self._last(input, config, kwargs, ASYNC_BRIDGE)
+
+    def _asked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what LangGraph's `invoke` asks its `stream` for."""
+        keys = options.get("output_keys")
+        keys = self.output_channels if keys is None else keys
+        return {**options, "stream_mode": ["updates", "values"], "output_keys": keys}
+
+    async def _last(
+        self, input: Any, config: Any, options: Mapping[str, Any], bridge: Bridge
+    ) -> Any:
+        """Run as LangGraph's `invoke` does, without a generator that asks for what is not read."""
+        asked = self._asked
+        call = lifecycle.prepare(self, self.spec, self.ttl, input, config, asked(options))
+        call.last_only, latest = True, _Latest(call)
+        try:
+            await lifecycle.open_run(call, bridge)
+            if call.previous is not None:
+                latest.take(call.previous.chunks(call.kwargs))
+            else:
+                self._keep(call)
+                if bridge is SYNC_BRIDGE:
+                    with closing(self._chunks(call)) as chunks:
+                        latest.take(chunks)
+                else:
+                    async for chunk in self._achunks(call):
+                        latest.take((chunk,))
+        except BaseException as error:
+            problem = await lifecycle.fail_run(call, bridge, error)
+            if problem is error:
+                raise
+            if problem is not None:
+                raise problem from error
+        else:
+            await lifecycle.finish_run(call, bridge)
+        return latest.result()
 
     def _keep(self, call: lifecycle.RunCall) -> None:
         keep_messages(self, call.run, call.config, call.kwargs)

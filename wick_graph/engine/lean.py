@@ -120,6 +120,18 @@ _NO_DELTAS: Final = set[Any]()
 """What is never filled, as there is no `DeltaChannel`."""
 
 
+class _Unread:
+    """A set that nothing reads."""
+
+    __slots__ = ()
+
+    def add(self, one: Any) -> None:
+        """Forget it."""
+
+
+_UNREAD: Final = _Unread()
+
+
 class LeanLoop:
     """The parts of LangGraph's loop that are served here; mixed into its two loops."""
 
@@ -128,6 +140,7 @@ class LeanLoop:
     prev_checkpoint_config: Any
     updated_channels: Any
     _resume_loaded_writes: Any
+    _reapplied_task_ids: Any
     _merged: tuple[Any, Any] | None = None
     _alone: tuple[Any, bool] | None = None
     _fresh: set[str] | None = None
@@ -167,7 +180,7 @@ class LeanLoop:
             seen[key.INTERRUPT] = {**seen[key.INTERRUPT]}
         updated = self._first_of(**given)
         self._stored_delta_writes = self._delta_channels_forced_snapshot = _NO_DELTAS
-        self._resume_loaded_writes = ()
+        self._resume_loaded_writes, self._reapplied_task_ids = (), _UNREAD
         return updated
 
     def _put_checkpoint(self: Any, metadata: Any) -> None:

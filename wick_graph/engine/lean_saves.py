@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -63,7 +63,7 @@ class _Saves:
         before, others, config, checkpoint, metadata, *versions = args
         if (self.saver.put, self.saver.aput) != self.own:
             return None
-        if others or not (before is None or _has_worked(before)):
+        if others or not (before is None or before is DONE or _has_worked(before)):
             return None
         if self.added is None:
             self.added = self.direct.added(config, metadata)
@@ -90,6 +90,26 @@ def _has_worked(future: Any) -> bool:
 
 
 _SAVER: Final = SqlSaver.get_next_version.__code__.co_filename
+
+
+class _Done:
+    """What has ended without a result: all that a run asks of the future of a deferred save."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+    def done(self) -> bool:
+        """Return True."""
+        return True
+
+    def result(self) -> None:
+        """Return nothing, at once."""
+
+
+DONE: Final = _Done()
 
 IN_A_ROW: Final = 8
 """The most checkpoints that are deferred without a turn of the loop: some 5 ms."""
@@ -131,17 +151,16 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
         defer = None if saves is None else saves.defer(args)
         if saves is None or defer is None or asyncio._get_running_loop() is not self.loop:
             return super().submit(fn, *args, **options)
-        future = self.loop.create_future()
         at_once = saves.own is None and not self._later
-        if at_once and _save(future, saves.direct, defer):
-            return future
-        if not at_once and not self._later and self._goes_on():
+        if at_once or (not self._later and self._goes_on()):
             again = _deferred(defer)
             if again is None:
-                self._in_a_row += 1
-                future.set_result(None)
-                return future
+                self._in_a_row += not at_once
+                return DONE
             defer = again
+        future = self.loop.create_future()
+        if at_once:
+            _save(future, saves.direct, defer)
         self._in_a_row = 0
         self.tasks[future] = (False, True)
         future.add_done_callback(self.done)
@@ -172,27 +191,28 @@ class AsyncExecutor(_executor.AsyncBackgroundExecutor):
 def _deferred(defer: Defer) -> Defer | None:
     """Defer a save; return how to go on if that is not all of it.
 
-    What is saved at once begins in its turn: LangGraph gives the input's messages their ids before.
+    A checkpoint that is saved at once begins in its turn: LangGraph gives the input's messages
+    their ids before.
     """
     try:
         now = defer()
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
         return partial(_raise, error)
     return None if now is None else lambda: now
 
 
-def _raise(error: Exception) -> Now:
+def _raise(error: BaseException) -> Now:
     raise error
 
 
-def _save(future: asyncio.Future[None], direct: Direct, defer: Defer) -> bool:
-    """Defer a save or begin it; return whether nothing more is to come of it."""
+def _save(future: asyncio.Future[None], direct: Direct, defer: Defer) -> None:
+    """Defer a save, or begin it."""
     try:
         now = defer()
         if now is None:
             future.set_result(None)
-            return True
-        direct.save(now, future)
+        else:
+            direct.save(now, future)
     except asyncio.CancelledError:
         future.cancel()
     except Exception as error:
@@ -200,7 +220,6 @@ def _save(future: asyncio.Future[None], direct: Direct, defer: Defer) -> bool:
     except BaseException as error:
         future.set_exception(error)
         raise
-    return False
 
 
 class SyncExecutor(_executor.BackgroundExecutor):
@@ -216,17 +235,14 @@ class SyncExecutor(_executor.BackgroundExecutor):
         defer = None if saves is None else saves.defer(args)
         if defer is None:
             return super().submit(fn, *args, **options)
-        future: Future[None] = Future()
         try:
             now = defer()
         except Exception as error:
+            future: Future[None] = Future()
             self.tasks[future] = (False, True)
             future.set_exception(error)
             return future
-        if now is not None:
-            return super().submit(now)
-        future.set_result(None)
-        return future
+        return DONE if now is None else super().submit(now)
 
     def __exit__(self, *error: Any) -> bool | None:
         try:

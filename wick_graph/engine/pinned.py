@@ -88,6 +88,8 @@ _USED: Final = {
 
 _GET: Final = {f"langgraph.pregel.{name}": attrgetter(*used) for name, used in _USED.items()}
 
+_INVOKES: Final = attrgetter("Pregel.invoke", "Pregel.ainvoke")
+
 switch: Final = {"lean": True}
 """Off, LangGraph's own loop runs: to measure, and to compare both."""
 
@@ -123,6 +125,16 @@ def lean_for_messages(options: Mapping[str, Any]) -> Any:
     """Return the module `lean` if it serves a stream of messages and of nothing else; else None."""
     others = any(value for name, value in options.items() if name not in _NAMED | {"durability"})
     return None if others or options.get("stream_mode") != "messages" else _usable()
+
+
+def serves_invoke() -> bool:
+    """Return whether `invoke` may do without LangGraph's own, which a library may have replaced."""
+    if _usable() is None:
+        return False
+    now = _INVOKES(sys.modules["langgraph.pregel.main"])
+    if now != _found.get("invokes") and is_own(now):
+        _found["invokes"] = now
+    return now == _found.get("invokes")
 
 
 def _usable() -> Any:

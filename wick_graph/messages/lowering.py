@@ -75,6 +75,9 @@ _CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _SIGNATURES: Final = "__gemini_function_call_thought_signatures__"
 """The key under which Google's client keeps the signatures of calls, by the calls' ids."""
 
+_NO_NAMES: Final = frozenset[str]()
+"""Each `frozenset()` of Python 3.11 is another one, of 216 bytes."""
+
 _KEYS: Final = len(ToolCall.__annotations__)
 """The number of a call's keys."""
 
@@ -140,7 +143,7 @@ class Portable:
         """Calls without an answer: the new ids and names, by the ids in the thread."""
         self._uses: dict[str, int] = {}
         """How often each id was used before."""
-        self._usual_names: frozenset[str] = frozenset()
+        self._usual_names = _NO_NAMES
         """Names of called tools that every provider takes."""
 
     def _continues(self, body: list[BaseMessage]) -> bool:

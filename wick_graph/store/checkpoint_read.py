@@ -235,7 +235,7 @@ class Reader:
             return False
         if not self.cache.has_kept:  # what is kept was not learned for this cache
             self.cache.has_kept = True
-            self.cache.unlearned += ranges_of(kept.form[1])
+            self.cache.note_unlearned(ranges_of(kept.form[1]))
         return read_kept(kept, form, self._decoded)
 
     def _lent(self, number: int, kept: Kept) -> MessageList:
@@ -273,7 +273,7 @@ class Reader:
         if last - first < _MANY or any(first <= rid <= last for rid in self._items):
             return map(self._load(first, last).__getitem__, range(first, last + 1))
         if self._learning:
-            self.cache.unlearned.append((first, last))
+            self.cache.note_unlearned([(first, last)])
         return read_items(self.db, self.cache, first, last, self.thread_id)
 
     def _of_lane(self, flat: list[int]) -> list[Any]:
@@ -309,7 +309,7 @@ class Reader:
             first_missing, last_missing = missing[0], missing[-1]
             learning = self._learning
             if learning and len(missing) > _MANY:
-                self.cache.unlearned.append((first_missing, last_missing))
+                self.cache.note_unlearned([(first_missing, last_missing)])
                 learning = False
             span = first_missing, last_missing  # an error must not hold on to the open query
             for item in read_items(self.db, self.cache, *span, self.thread_id):

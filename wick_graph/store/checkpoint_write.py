@@ -52,7 +52,7 @@ from wick_graph.store.row_format import (
     text_bytes,
 )
 from wick_graph.store.sharing import NOTHING, ItemWriter
-from wick_graph.store.thread_cache import AllowedBranches, ChannelItems, ThreadCache
+from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
 
 # --- Saving one superstep: a checkpoint, or the writes of one task.
 
@@ -87,7 +87,7 @@ class StepTransaction:
         self._ns = cache.name(db, 0, ns)
         self._names = cache.scope(db, self._ns)
         self._space = cache.space(self._ns)
-        self._lanes = self._space.channels
+        self._lanes = cache.lanes
         self._writer = ItemWriter(db, cache, codec, thread_id)
 
     def begin_names(self, texts: Iterable[str]) -> None:
@@ -192,16 +192,17 @@ class StepTransaction:
         """
         keys = (self._cache.id, self._ns, pack_id(checkpoint), pack_id(task))
         home = None if alone else self._cache.lane(self._ns)
-        made, lanes, names = WritesBody(), self._lanes, self._names
+        made, names, lanes = WritesBody(), self._names, self._lanes
         written, form_of = self._cache.note_written(self._ns, keys[2]), self._writer.form
         form: Form
         for position, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, position)
+            number = names.get(channel) or self._number(channel)
             if value is None:  # mostly it only tells which node comes next
-                number, form = names.get(channel) or self._number(channel), NIL
+                form = NIL
             else:
-                lane = lanes.get(channel) or self._lane(channel)
-                number, form = lane.id, form_of(value, lane, home or lane, NOTHING, keep=False)
+                lane = lanes.get(number) or self._cache.lane(number)
+                form = form_of(value, lane, home or lane, NOTHING, keep=False)
             if index < 0:  # it may replace an earlier one
                 made.put(index, number, form)
             else:  # as `put` does, without a call
@@ -295,36 +296,38 @@ class StepTransaction:
     ) -> list[Any]:
         """Return channel, form, channel, form, …, and remember them for the next checkpoint."""
         versions, values = checkpoint["channel_versions"], checkpoint["channel_values"]
-        lanes, names, form_of = self._lanes, self._names, self._writer.form
+        cache, lanes, form_of = self._cache, self._lanes, self._writer.form
+        marks, numbers = cache.marks, self._numbers(values)
         flat: list[Any] = []
-        for channel, value in values.items():
+        for number, (channel, value) in zip(numbers, values.items(), strict=True):
             if value is None:  # as above
-                flat += (names.get(channel) or self._number(channel), NIL)
+                flat += (number, NIL)
                 continue
-            lane = lanes.get(channel) or self._lane(channel)
-            version, own, last = versions.get(channel), held[channel], lane.last
+            lane = lanes.get(number) or cache.lane(number)
+            version, own = versions.get(channel), held[channel]
             if channel in new_versions:
-                form = form_of(value, lane, lane, writes.get(lane.id), keep=True)
-            elif last and last[1] is own and last[0] == version and not self._cache.marks:
-                flat += (lane.id, last[2])
+                form = form_of(value, lane, lane, writes.get(number), keep=True)
+            elif lane.value is own and lane.version == version and lane.form and not marks:
+                flat += (number, lane.form)
                 continue
             else:
                 form = form_of(value, lane, lane, NOTHING, keep=True)
-            lane.last = (version, own, form)
-            flat += (lane.id, form)
+            lane.version, lane.value, lane.form = version, own, form
+            flat += (number, form)
         for channel in {*self._space.valued} - values.keys():  # its next value has a new version
-            (lanes.get(channel) or self._lane(channel)).forget()
+            cache.lane(self._number(channel)).forget()
         self._space.valued = (*values,)
         return flat
 
     def _seen(self, nodes: Mapping[str, Mapping[str, Any]]) -> list[Any]:
         """Return node, [channel, version, …], node, …; from step to step few nodes change."""
         known, flats = self._space.seen, self._space.flats
-        pairs = [*map(tuple, map(_ITEMS, nodes.values()))]
-        news = map(ne, pairs, map(known.get, nodes))
-        for node, seen in compress(zip(nodes, pairs, strict=True), news):
-            flats[node], known[node] = (self._number(node), self._flat(nodes[node])), seen
-        return [*chain.from_iterable(map(flats.__getitem__, nodes))]
+        all_seen = [*map(tuple, map(chain.from_iterable, map(_ITEMS, nodes.values())))]
+        news = map(ne, all_seen, map(known.get, nodes))
+        for node, seen in compress(zip(nodes, all_seen, strict=True), news):
+            flats[node], known[node] = self._flat(nodes[node]), seen
+        pairs = zip(self._numbers(nodes), map(flats.__getitem__, nodes), strict=True)
+        return [*chain.from_iterable(pairs)]
 
     def _flat(self, versions: Mapping[str, Any]) -> list[Any]:
         pairs = zip(self._numbers(versions), versions.values(), strict=True)
@@ -333,10 +336,6 @@ class StepTransaction:
     def _numbers(self, names: Iterable[str]) -> list[Any]:
         numbers = [*map(self._names.get, names)]
         return [*map(self._number, names)] if None in numbers else numbers
-
-    def _lane(self, channel: str) -> ChannelItems:
-        lane = self._lanes[channel] = self._cache.lane(self._number(channel))
-        return lane
 
     def _number(self, name: str) -> int:
         number = self._names.get(name)

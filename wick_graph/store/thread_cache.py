@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from sys import intern
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from wick_graph.errors import StorageError, ThreadBusyError
@@ -30,6 +31,8 @@ POINTER: Final = 48
 """Bytes of content from which a row that points to it saves space."""
 
 K = TypeVar("K")
+
+V = TypeVar("V")
 
 Place = tuple[str, str]
 """Thread and namespace."""
@@ -93,6 +96,14 @@ _RESERVED: Final = 64
 
 _STEPS: Final = 64
 
+_EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def _none() -> Mapping[str, Any]:
+    """Return what most threads share, so that each of many needs no dict of its own."""
+    return _EMPTY
+
+
 _ROOM: Final = 8
 """Checkpoints that a graph may have under way when a subgraph continues one of them."""
 
@@ -104,6 +115,12 @@ digest: Final = partial(blake2b, digest_size=16)
 def place_key(lane: int, head: bytes, key: bytes) -> bytes:
     """Return the key of content in a lane; as one text it takes half of what a tuple does."""
     return lane.to_bytes(4, "little") + head + key
+
+
+def _with(known: Mapping[str, V], most: int, key: str, value: V) -> dict[str, V]:
+    """Return a mapping with one entry more, without the oldest if that is more than the most."""
+    kept = islice(known.items(), max(len(known) - most + 1, 0), None)
+    return {**dict(kept), key: value}
 
 
 @dataclass(slots=True, eq=False)
@@ -152,8 +169,10 @@ class ChannelItems:
     next: int | None = None
     """The next free place; None if the database must be asked."""
     recent: tuple[Known, ...] = ()
-    last: tuple[Any, Any, Form] | None = None
-    """The version, value and form that were stored last."""
+    version: Any = None
+    value: Any = None
+    form: Form | None = None
+    """How the value of the channel's version was stored last; None if that is not known."""
 
     def remember(self, known: Known, instead_of: Known | None = None) -> None:
         """Keep a list at hand, instead of the one that it continues."""
@@ -162,7 +181,7 @@ class ChannelItems:
 
     def forget(self) -> None:
         """Forget the objects that were stored; their content is still found."""
-        self.recent, self.last = (), None
+        self.recent, self.version, self.value, self.form = (), None, None, None
 
 
 @dataclass(slots=True)
@@ -179,8 +198,6 @@ class Reserved:
 class Space:
     """What is known of one namespace."""
 
-    channels: dict[str, ChannelItems] = field(default_factory=dict)
-    """The lanes of its channels by their names."""
     warm: bool = False
     """Its lanes hold what the head's values need."""
     head: tuple[bytes, int] | None = None
@@ -189,9 +206,9 @@ class Space:
     valued: tuple[str, ...] = ()
     """The channels with a value in the checkpoint that was stored last."""
     seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    """By node: the versions it has seen, as pairs: a dict of one takes twice as much."""
-    flats: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
-    """By node: its number, and the versions it has seen as a row holds them."""
+    """By node, the channels and versions that it has seen; a dict of one takes thrice as much."""
+    flats: dict[str, list[Any]] = field(default_factory=dict)
+    """By node, the same as a row holds it."""
     meta: tuple[bytes, bytes] | None = None
     """The metadata that was stored last, as encoded, and as its row holds it."""
     written: dict[bytes, defaultdict[int, list[Any]]] | None = None
@@ -220,13 +237,13 @@ class ThreadCache:
     spaces: dict[int, Space] = field(default_factory=dict)
     last: int | None = None
     """The number of the thread's last checkpoint; None if the database must be asked."""
-    reserved: dict[str, Reserved] = field(default_factory=dict)
+    reserved: Mapping[str, Reserved] = field(default_factory=_none)
     """By namespace, numbers for a checkpoint that others continue before it is stored."""
     lanes: dict[int, ChannelItems] = field(default_factory=dict)
     exact: dict[bytes, int] = field(default_factory=dict)
     """By `place_key`, the place of an item; by digest alone, the key of a full item to which others
     may point."""
-    unlearned: list[tuple[int, int]] = field(default_factory=list)
+    unlearned: Sequence[tuple[int, int]] = ()
     """Ranges of keys of lists that were read, with items that are not in `exact` yet."""
     has_kept: bool = False
     """The keys of the messages that are kept between runs are among these, or were."""
@@ -234,7 +251,7 @@ class ThreadCache:
     """This process made the thread, and no other has written to it: all its rows are known."""
     begun: tuple[str, ...] = ()
     """What of a new thread was read or written first."""
-    texts_apart: dict[str, bytes] = field(default_factory=dict)
+    texts_apart: Mapping[str, bytes] = field(default_factory=_none)
     """The hashes of long texts that are stored apart."""
 
     def lane(self, number: int) -> ChannelItems:
@@ -267,7 +284,7 @@ class ThreadCache:
         for space in self.spaces.values():
             space.saved = space.written = None
             space.seen, space.flats, space.valued = {}, {}, ()
-        self.texts_apart.clear()
+        self.texts_apart = _EMPTY
         for lane in self.lanes.values():
             lane.forget()
 
@@ -305,16 +322,20 @@ class ThreadCache:
         """Remember the place of content by its digest; `full` if others may point to its row."""
         if len(self.exact) > _DIGESTS:
             self.exact.clear()
-            self.texts_apart.clear()
+            self.texts_apart = _EMPTY
         self.exact[place_key(lane, head, key)] = place
         if full:
             self.exact[key] = lane << LANE_BITS | place
 
     def keep_text(self, text: str, hashed: bytes) -> None:
         """Remember a text that is stored apart."""
-        while len(self.texts_apart) >= _TEXTS:
-            del self.texts_apart[next(iter(self.texts_apart))]
-        self.texts_apart[text] = hashed
+        self.texts_apart = _with(self.texts_apart, _TEXTS, text, hashed)
+
+    def note_unlearned(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Note ranges of keys with items that are not learned yet."""
+        known = self.unlearned if isinstance(self.unlearned, list) else []
+        known += ranges
+        self.unlearned = known
 
     def scope(self, db: Database, scope: int) -> dict[str, int]:
         """Return the names of a scope with their numbers; do not change the dict."""
@@ -378,9 +399,7 @@ class ThreadCache:
             return
         low = self.next_seq(db)
         self.last = low + _ROOM
-        while len(self.reserved) >= _RESERVED:
-            del self.reserved[next(iter(self.reserved))]
-        self.reserved[name] = Reserved(checkpoint, low, self.last)
+        self.reserved = _with(self.reserved, _RESERVED, name, Reserved(checkpoint, low, self.last))
 
     def take_seq(self, db: Database, name: str, checkpoint: bytes) -> int:
         """Return the number of a checkpoint that is being stored."""
@@ -391,7 +410,7 @@ class ThreadCache:
             # This process made both ids, and never makes a lower one after a higher.
             held.low += 1
             return held.low - 1
-        del self.reserved[name]
+        self.reserved = {one: kept for one, kept in self.reserved.items() if one != name}
         return held.number if checkpoint == held.checkpoint else self.next_seq(db)
 
     def seq(self, db: Database, ns: int, checkpoint: bytes | None) -> int:
@@ -469,7 +488,7 @@ def learn_lately_read(db: Database, cache: ThreadCache, thread_id: str) -> None:
     Nearly every list is continued, and found by the objects that it holds. Only a list that is
     rebuilt is found by its content.
     """
-    ranges, cache.unlearned = cache.unlearned, []
+    ranges, cache.unlearned = cache.unlearned, ()
     for first, last in ranges:
         for item in read_items(db, cache, first, last, thread_id):
             learn(cache, item)
