@@ -169,4 +169,10 @@ FAITHFUL: Final = (
         ("test_a_fork_does_again_what_came_behind_it_and_nothing_that_came_before",),
         ("fork_thread", "if followed:", "if False:"),
     ),
+    mutant(
+        "invoke-past-its-wrapper",
+        "What a library puts around LangGraph's invoke is called.",
+        ("test_an_invoke_that_a_library_has_replaced_is_called",),
+        ("serves_invoke", 'return now == _found.get("invokes")', "return True"),
+    ),
 )

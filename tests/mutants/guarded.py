@@ -312,4 +312,10 @@ GUARDED: Final = (
         ("test_depth_and_number_are_bounded",),
         ("delegation", "if len(path) >= max_depth:", "if False:"),
     ),
+    mutant(
+        "trusted-without-lock",
+        "Files that are trusted at the same moment are all trusted.",
+        ("test_files_that_are_trusted_at_once_are_all_trusted",),
+        ("trust", "lock(held.fileno(), wait=True)", "pass"),
+    ),
 )

@@ -21,6 +21,7 @@ from tests.support.orphans import assert_no_orphans
 from wick_graph import Agent
 from wick_graph.store import SqlSaver
 from wick_graph.store.row_format import pack_id
+from wick_graph.store.thread_cache import ThreadCache
 from wick_graph.testing import ScriptedModel, call
 
 
@@ -441,3 +442,18 @@ def test_a_subgraphs_checkpoint_may_be_stored_before_its_graphs(
     assert head.checkpoint["id"] == made["z"]["id"]
     upto = config("t", checkpoint_id=made["y"]["id"])
     assert [*saver.list(inner, before=upto)] == []
+
+
+def test_a_thread_remembers_its_latest_long_texts_and_no_others() -> None:
+    """What no thread has is one object for all; a thread that has some has its own."""
+    caches = [ThreadCache(number, 1) for number in (1, 2)]
+    for number in range(40):
+        caches[0].keep_text(f"{number}", b"hash")
+    caches[0].note_unlearned([(1, 2)])
+    caches[0].note_unlearned([(3, 4)])
+    assert [*caches[0].texts_apart] == [f"{number}" for number in range(8, 40)]
+    assert [*caches[0].unlearned] == [(1, 2), (3, 4)]
+    assert not caches[1].texts_apart
+    assert not caches[1].unlearned
+    caches[0].rest()
+    assert not caches[0].texts_apart
