@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -126,6 +127,23 @@ def test_files_that_are_trusted_at_once_are_all_trusted(folder: Path, home: Path
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(lambda file: trust(file, digest_of(file)), found.values()))
     assert [name for name, file in found.items() if not is_trusted(file, digest_of(file))] == []
+
+
+@pytest.mark.parametrize("what", ["a folder", "a pipe", "no file of this user"])
+def test_a_lock_that_cannot_be_had_keeps_nobody_from_trusting(
+    folder: Path, home: Path, what: str
+) -> None:
+    lock = home / "wick_graph/trusted.lock"
+    lock.parent.mkdir(parents=True)
+    if what == "a folder":
+        lock.mkdir()
+    elif what == "a pipe":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(home / "nowhere/at all")
+    file = load_config(folder / "agents.yaml")
+    trust(file, digest(folder))
+    assert is_trusted(file, digest(folder))
 
 
 def test_trust_is_of_one_file(folder: Path, tmp_path: Path) -> None:

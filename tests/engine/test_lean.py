@@ -22,6 +22,7 @@ from langgraph.channels import BinaryOperatorAggregate, DeltaChannel, EphemeralV
 from langgraph.channels.last_value import LastValueAfterFinish
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import _loop
 from langgraph.pregel import main as pregel
 from langgraph.runtime import RunControl
@@ -45,6 +46,7 @@ from wick_graph import Agent, BaseHook, SqlSaver, ToolContext, ToolResult, tool
 from wick_graph.core.state import AgentState
 from wick_graph.engine import pinned
 from wick_graph.engine.channels import FastReducerChannel
+from wick_graph.engine.graph import AgentGraph, RunGraph
 from wick_graph.engine.lean_saves import IN_A_ROW, AsyncExecutor
 from wick_graph.hooks import Tripwire
 from wick_graph.langgraph_config import RUN
@@ -572,8 +574,17 @@ def test_what_is_replaced_for_a_time_is_served_later(monkeypatch: pytest.MonkeyP
     assert pinned.lean_for(graph, {}, {}) is not None
 
 
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        (pregel.Pregel, ("invoke", "ainvoke")),
+        (CompiledStateGraph, ("invoke", "ainvoke")),
+        (RunGraph, ("invoke", "ainvoke")),
+        (RunGraph, ("stream", "astream")),
+    ],
+)
 def test_an_invoke_that_a_library_has_replaced_is_called(
-    door: Door, served: Served, monkeypatch: pytest.MonkeyPatch
+    where: Any, names: tuple[str, ...], door: Door, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tools that trace or bill wrap LangGraph's own; the loop inside is served as ever."""
     asked: list[Any] = []
@@ -586,12 +597,44 @@ def test_an_invoke_that_a_library_has_replaced_is_called(
         return wrapper
 
     with monkeypatch.context() as while_traced:
-        for name in ("invoke", "ainvoke"):
-            while_traced.setattr(pregel.Pregel, name, wrapped(getattr(pregel.Pregel, name)))
+        for name in names:
+            while_traced.setattr(where, name, wrapped(getattr(where, name)))
         assert door(agent_of(call("add", a=1, b=2), "3")[0], "?").text == "3"
         assert (len(asked), served() > 0) == (1, True)
     assert door(agent_of("3")[0], "?").text == "3"
     assert len(asked) == 1
+
+
+def test_a_graph_with_a_stream_of_its_own_is_asked_by_it() -> None:
+    """As LangGraph's `invoke` does: of an object, or of a class."""
+    asked: list[str] = []
+
+    class Own(AgentGraph):
+        def stream(self, *args: Any, **kwargs: Any) -> Any:
+            asked.append("class")
+            return super().stream(*args, **kwargs)
+
+    graph: Any = agent_of("3")[0].graph
+    own = graph.stream
+
+    def stream(*args: Any, **kwargs: Any) -> Any:
+        asked.append("object")
+        return own(*args, **kwargs)
+
+    graph.stream = stream
+    given = {"messages": [("user", "?")]}
+    assert graph.invoke(given)["messages"][-1].text == "3"
+    del graph.stream
+    graph.__class__ = Own
+    assert graph.copy().invoke(given)["messages"][-1].text == "3"
+    assert asked == ["object", "class"]
+
+
+async def test_a_run_whose_coroutine_is_closed_ends_without_waiting() -> None:
+    graph = agent_of("3")[0].graph
+    run = graph.ainvoke({"messages": [("user", "?")]}, {"configurable": {"thread_id": "t"}})
+    run.send(None)
+    run.close()
 
 
 def test_a_saver_with_its_own_put_is_asked(door: Door, tmp_path: Path, served: Served) -> None:

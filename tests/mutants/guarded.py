@@ -316,6 +316,6 @@ GUARDED: Final = (
         "trusted-without-lock",
         "Files that are trusted at the same moment are all trusted.",
         ("test_files_that_are_trusted_at_once_are_all_trusted",),
-        ("trust", "lock(held.fileno(), wait=True)", "pass"),
+        ("trust", "with _alone(folder):", "if True:"),
     ),
 )

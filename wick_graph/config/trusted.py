@@ -10,8 +10,9 @@ import stat
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -479,6 +480,8 @@ VARIABLE: Final = "WICK_TRUST"
 
 _MOST_BYTES: Final = 2**20
 
+_LOCK_SECONDS: Final = 5.0
+
 
 def digest_of(file: AgentsFile) -> str:
     """Return the hash of what a file starts; empty if it starts nothing.
@@ -536,8 +539,7 @@ def trust(file: AgentsFile, digest: str) -> Path:
     folder = trust_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (folder / "trusted.lock").open("ab") as held:  # others trust their files meanwhile
-            lock(held.fileno(), wait=True)
+        with _alone(folder):  # others may trust their files meanwhile
             known = {**_read(), _name(file.path): digest}
             fd, made = tempfile.mkstemp(dir=folder)  # only its owner may read it
             with os.fdopen(fd, "w", encoding="utf-8") as out:
@@ -548,6 +550,22 @@ def trust(file: AgentsFile, digest: str) -> Path:
             f"trust cannot be saved in {folder} ({error.strerror}); set {VARIABLE}={digest}"
         ) from error
     return folder / "trusted.json"
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep others from the list for a moment; a lock that cannot be had does not matter."""
+    file: int | None = None
+    with suppress(OSError):  # such as another user's
+        file = os.open(folder / "trusted.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        until = time.monotonic() + _LOCK_SECONDS
+        while file is not None and not lock(file, wait=False) and time.monotonic() < until:
+            time.sleep(0.01)
+        yield
+    finally:
+        if file is not None:
+            os.close(file)
 
 
 def _name(path: Path) -> str:

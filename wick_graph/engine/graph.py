@@ -7,7 +7,7 @@ from contextlib import closing
 from copy import copy
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.graph import Graph
@@ -62,13 +62,11 @@ def _kept_here(drawn: Graph) -> Graph:
     return drawn
 
 
-def _reads_last(config: Any, options: Mapping[str, Any]) -> bool:
-    """Return whether an `invoke` is a run that asks for the last state, and for nothing else."""
+def _reads_last(options: Mapping[str, Any]) -> bool:
+    """Return whether these options of `invoke` ask for the last state, and for nothing else."""
     if options.get("stream_mode", "values") != "values" or options.get("version", "v1") != "v1":
         return False
-    if options.get("print_mode") or options.get("subgraphs") or lifecycle.is_nested(config):
-        return False
-    return pinned.serves_invoke()
+    return not (options.get("print_mode") or options.get("subgraphs"))
 
 
 def _refuse_engine_loop() -> None:
@@ -213,21 +211,35 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
         return run(call.input, call.config, **call.kwargs)  # type: ignore[no-any-return]  # one of its overloads
 
 
+_STREAMS: Final = RunGraph.stream, RunGraph.astream
+
+_NAMES: Final = frozenset({"stream", "astream"})
+
+
 class AgentGraph(RunGraph):
     """The graph of an agent."""
 
     def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
         """Run as LangGraph does, as one run of the agent; raises as `stream` does."""
-        if not _reads_last(config, kwargs):
+        if not self._serves(config, kwargs):
             return super().invoke(input, config, **kwargs)
         _refuse_engine_loop()
         return run_to_end(self._last(input, config, kwargs, SYNC_BRIDGE))
 
     async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
         """Run as LangGraph does, as one run of the agent; raises as `stream` does."""
-        if not _reads_last(config, kwargs):
+        if not self._serves(config, kwargs):
             return await super().ainvoke(input, config, **kwargs)
         return await self._last(input, config, kwargs, ASYNC_BRIDGE)
+
+    def _serves(self, config: Any, options: Mapping[str, Any]) -> bool:
+        """Return whether `_last` does the same as LangGraph's `invoke` on this graph's `stream`."""
+        if not _reads_last(options) or lifecycle.is_nested(config):
+            return False
+        kind = type(self)
+        if (kind.stream, kind.astream) != _STREAMS or not _NAMES.isdisjoint(self.__dict__):
+            return False
+        return pinned.serves_invoke(RunGraph.invoke, RunGraph.ainvoke)
 
     def _asked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return what LangGraph's `invoke` asks its `stream` for."""
@@ -255,6 +267,8 @@ class AgentGraph(RunGraph):
                     async for chunk in self._achunks(call):
                         latest.take((chunk,))
         except BaseException as error:
+            if bridge is ASYNC_BRIDGE and isinstance(error, GeneratorExit):
+                raise  # a coroutine that is closed awaits nothing
             problem = await lifecycle.fail_run(call, bridge, error)
             if problem is error:
                 raise

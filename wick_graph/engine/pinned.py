@@ -88,8 +88,6 @@ _USED: Final = {
 
 _GET: Final = {f"langgraph.pregel.{name}": attrgetter(*used) for name, used in _USED.items()}
 
-_INVOKES: Final = attrgetter("Pregel.invoke", "Pregel.ainvoke")
-
 switch: Final = {"lean": True}
 """Off, LangGraph's own loop runs: to measure, and to compare both."""
 
@@ -127,11 +125,10 @@ def lean_for_messages(options: Mapping[str, Any]) -> Any:
     return None if others or options.get("stream_mode") != "messages" else _usable()
 
 
-def serves_invoke() -> bool:
-    """Return whether `invoke` may do without LangGraph's own, which a library may have replaced."""
+def serves_invoke(*now: Any) -> bool:
+    """Return whether `invoke` may do without these functions: whether they are LangGraph's own."""
     if _usable() is None:
         return False
-    now = _INVOKES(sys.modules["langgraph.pregel.main"])
     if now != _found.get("invokes") and is_own(now):
         _found["invokes"] = now
     return now == _found.get("invokes")

@@ -58,7 +58,7 @@ class Conversation {
     try {
       const [info, started] = await Promise.all([ask(this.path), ask(`${this.path}/runs`, { limit: 1 })]);
       if (this.isClosed) return;
-      if (info.status === "waiting") info.isHeld = !(await ask(`${this.path}/approvals`)).length;
+      if (info.status === "waiting") info.isHeld = (await ask(`${this.path}/approvals`).catch(() => null))?.length === 0;
       const run = started[0]?.status === "running" ? started[0] : null;
       const recording = await ask(`${this.path}/recording`).catch(() => ({ last: 0, runs: [] }));
       this.runs = recording.runs;
@@ -307,7 +307,7 @@ function End({ conversation }) {
   const { stopped_because: why, status, isHeld } = info; // held by a breakpoint, or a debugger that was left
   return html`${info.last_error && status === "failed" && html`<p class="note bad">${info.last_error}</p>`}
     ${!info.last_error && why && why !== "done" && (isHeld || why !== "interrupted") && html`<p class="note faint">The run stopped: ${why.replaceAll("_", " ")}.</p>`}
-    ${(status === "failed" || isHeld) && can("run") && html`<p class="line"><button onClick=${again}>${isHeld ? "Go on" : "Try again"}</button> <span class="bad">${error}</span></p>`}
+    ${(status === "failed" || isHeld) && can("run") && html`<p class="line"><button onClick=${again}>Go on</button> <span class="bad">${error}</span></p>`}
     <${Refusal} thread=${info.thread_id} />
     ${status === "waiting" && !isHeld && (group ? html`<${Questions} group=${group} />` : html`<p class="note">This thread waits for an answer.</p>`)}`;
 }
@@ -423,7 +423,7 @@ export function Chat({ thread }) {
   if (!info) return html`<main class="page" aria-busy="true"><p class="faint">Loading the conversation …</p></main>`;
   return html`<main class="chat">
     <div class="head"><h1>${info.title || thread}</h1>
-      <p class="line faint">${info.agent} <span role="status">${isRunning ? "● running" : info.status === "waiting" ? "◆ waits for an answer" : info.status === "failed" ? "✕ failed" : "○ idle"}</span>
+      <p class="line faint">${info.agent} <span role="status">${isRunning ? "● running" : info.status === "waiting" ? "◆ waits" : info.status === "failed" ? "✕ failed" : "○ idle"}</span>
         ${isRunning && html`<button onClick=${stop}>Stop</button>`}</p>
       ${conversation.failed.value && html`<p class="bad" role="alert">${conversation.failed.value}</p>`}</div>
     <div class="talk">
