@@ -391,7 +391,7 @@ def test_a_run_that_a_debugger_left_goes_on_from_the_chat(token: str, watched: W
     page.get_by_role("link", name="Chat", exact=True).click()
     expect(page.get_by_text("The run stopped: interrupted.")).to_be_visible(timeout=WAIT)
     expect(page.get_by_text("waits for an answer.")).to_have_count(0)
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Go on", exact=True).click()
     expect(log(page)).to_contain_text("It is 42.", timeout=WAIT)
     expect(page.get_by_text("○ idle")).to_be_visible(timeout=WAIT)
 
