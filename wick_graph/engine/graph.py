@@ -251,8 +251,7 @@ class AgentGraph(RunGraph):
         self, input: Any, config: Any, options: Mapping[str, Any], bridge: Bridge
     ) -> Any:
         """Run as LangGraph's `invoke` does, without a generator that asks for what is not read."""
-        asked = self._asked
-        call = lifecycle.prepare(self, self.spec, self.ttl, input, config, asked(options))
+        call = lifecycle.prepare(self, self.spec, self.ttl, input, config, self._asked(options))
         call.last_only, latest = True, _Latest(call)
         try:
             await lifecycle.open_run(call, bridge)
