@@ -255,7 +255,7 @@ ONE_IMPORTER: dict[str, tuple[str, ...]] = {
         "service.tenants",
         "store.checkpoint_write",
         "store.sessions",
-        "store.transactions",
+        "store.worker",
     ),
     "command": (
         "cli.chat",

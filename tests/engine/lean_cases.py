@@ -41,7 +41,7 @@ from wick_graph.engine import pinned
 from wick_graph.errors import ThreadNotFoundError
 from wick_graph.hooks import ApprovalHook, Approve
 from wick_graph.journal import Journal
-from wick_graph.store import commit_policy, transactions
+from wick_graph.store import commit_policy, transactions, worker
 
 ALL: Final = slice(None)
 TOOLS: Final = ("look", "keep", "ask", "boom", "nap", "nest", "deep", "tell", "leave", "pay")
@@ -731,20 +731,20 @@ class Inline(Executor):
 def without_threads() -> Iterator[None]:
     """Let stores and LangGraph work in the caller's thread, so that chance orders nothing."""
     loops: Any = _executor
-    give, pool = transactions.Worker.give, loops.get_executor_for_config
+    give, pool = worker.Worker.give, loops.get_executor_for_config
 
     def at_once(self: Any, work: Any, future: Any, *, long: bool = False) -> None:
-        job = transactions._Job(work, future.get_loop(), future, long)
-        transactions._run(job)
-        job.loop.call_soon(transactions._resolve, [job])
+        job = worker._Job(work, future.get_loop(), future, long)
+        worker._run(job)
+        job.loop.call_soon(worker._resolve, [job])
 
-    transactions.Worker.give = at_once  # type: ignore[method-assign]
+    worker.Worker.give = at_once  # type: ignore[method-assign]
     loops.get_executor_for_config = lambda config: Inline()
     try:
         yield
     finally:
         loops.get_executor_for_config = pool
-        transactions.Worker.give = give  # type: ignore[method-assign]
+        worker.Worker.give = give  # type: ignore[method-assign]
 
 
 def killed_case(seed: int) -> Case:

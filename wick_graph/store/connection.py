@@ -27,8 +27,9 @@ from wick_graph.store.notices import SILENT
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.texts import compiled
 from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
-from wick_graph.store.transactions import Group, Transactions, Worker, closed
+from wick_graph.store.transactions import Group, Transactions, closed
 from wick_graph.store.warm import Kept, WarmThreads
+from wick_graph.store.worker import Worker
 
 # --- The owner of a thread: a process with a unique name, and whether it is alive.
 

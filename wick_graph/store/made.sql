@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 1f4b56703909f1ddace9bef7c26036fe
+-- process takes it from here once it or a module that makes it has changed: 48464344b1e35651d3fbe6df9e157903
 
 --: sqlite schema
 CREATE TABLE blobs (

@@ -445,8 +445,6 @@ _UNWRITTEN: Final = ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_S
 _ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 """The driver's exceptions; its own message about a damaged schema may be invalid text."""
 
-_LOCK_RETRY_PAUSE: Final = 0.02
-
 _PAGES: Final = 1_000
 """The number of free pages that are given back to the file system at a time."""
 
@@ -521,6 +519,18 @@ class Sqlite(Dialect):
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         version: int = db.execute("PRAGMA data_version").fetchone()[0]
         return version
+
+    def is_free(self, db: Database) -> bool:
+        """Return whether no other connection writes to the file now."""
+        db.execute("PRAGMA busy_timeout=0")
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("ROLLBACK")
+        except sqlite3.Error:  # who waits for the file gets the error
+            return False
+        finally:
+            db.execute(f"PRAGMA busy_timeout={int(self.wait * 1000)}")
+        return True
 
     def look(self) -> None:
         """Make sure that the file is still the one that was opened.
@@ -621,9 +631,8 @@ def connect(path: Path | None, synchronous: Synchronous, wait: float = BUSY_SECO
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise StorageError(
-                    f"the folder of {path} cannot be made: {error.strerror}"
-                ) from error
+                what = f"the folder of {path} cannot be made: {error.strerror}"
+                raise StorageError(what) from error
             _make(path)
         return _connected(path, synchronous, wait)
 
@@ -742,7 +751,6 @@ def _prepare(
     connection: sqlite3.Connection, path: Path | None, synchronous: Synchronous, wait: float
 ) -> None:
     run = connection.execute
-    run(f"PRAGMA busy_timeout={int(wait * 1000)}")
     run("PRAGMA trusted_schema=OFF")
     run("PRAGMA cell_size_check=ON")
     if path is None:
@@ -768,7 +776,7 @@ def _with_log(connection: sqlite3.Connection, wait: float) -> str:
         except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() > until:
                 raise
-            time.sleep(_LOCK_RETRY_PAUSE)
+            time.sleep(0.02)
 
 
 def _create(connection: sqlite3.Connection, path: Path | None) -> None:
