@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -272,6 +273,44 @@ def on_hangup(call: Callable[[int, FrameType | None], object]) -> Iterator[None]
         yield
     finally:
         signal.signal(number, before)
+
+
+class HeldInterrupt:
+    """Lets a first Ctrl-C wait for an end; a second one is raised at once.
+
+    Python raises KeyboardInterrupt in the main thread between any two steps: also in the middle of
+    a commit, or between taking a lease and knowing of it.
+    """
+
+    __slots__ = ("_came", "_handler")
+
+    def __init__(self, handler: Callable[[int, FrameType | None], object]) -> None:
+        self._handler = handler
+        self._came: list[tuple[int, FrameType | None]] = []
+        signal.signal(signal.SIGINT, self._later)
+
+    def _later(self, number: int, frame: FrameType | None) -> None:
+        self._came.append((number, frame))
+        if len(self._came) > 1:  # who asks twice does not want to wait
+            self._handler(number, frame)
+
+    def end(self) -> None:
+        """Put the handler back, and call it if one came."""
+        signal.signal(signal.SIGINT, self._handler)
+        if len(self._came) == 1:
+            self._handler(*self._came[0])
+
+
+def hold_interrupt(*, of_python: bool = False) -> HeldInterrupt | None:
+    """Hold Ctrl-C back until `end`; None outside the main thread, which alone gets it.
+
+    With `of_python`, hold it only if it raises KeyboardInterrupt: no handler of the program is set.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        return None
+    handler = signal.getsignal(signal.SIGINT)
+    fits = handler is signal.default_int_handler if of_python else callable(handler)
+    return HeldInterrupt(handler) if fits and callable(handler) else None
 
 
 # --- Sockets.

@@ -5,9 +5,13 @@ Python raises KeyboardInterrupt between any two steps of the main thread.
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,9 @@ import pytest
 
 from wick_graph import Agent, SqlSaver
 from wick_graph.store.leases import Leases
-from wick_graph.testing import ScriptedModel
+from wick_graph.store.sqlite import Sqlite
+from wick_graph.store.verify import verify
+from wick_graph.testing import ScriptedModel, call
 
 
 @pytest.fixture
@@ -87,3 +93,71 @@ def test_a_handler_of_the_program_is_put_back_and_called_once(agent: Agent) -> N
     assert signal.getsignal(signal.SIGINT) is mine
     ctrl_c()
     assert heard == [signal.SIGINT]
+
+
+STEPS = 8
+"""At least as many transactions as a run with a tool begins in the main thread."""
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@pytest.fixture
+def adder(tmp_path: Path) -> Iterator[Agent]:
+    model = ScriptedModel([call("add", a=1, b=2), "3."])
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as store:
+        store.threads.list()
+        yield Agent("a", model, tools=[add], store=store)
+
+
+def in_a_loop(agent: Agent, thread: str) -> Any:
+    """Run as a program does that has a loop of its own: Ctrl-C is raised in the middle of it."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(agent.ainvoke("1 + 2?", thread_id=thread))
+    finally:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+            with suppress(asyncio.CancelledError, KeyboardInterrupt):
+                loop.run_until_complete(task)
+        loop.close()
+
+
+def at_once(agent: Agent, thread: str) -> Any:
+    return agent.invoke("1 + 2?", thread_id=thread)
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize("run", [at_once, in_a_loop])
+def test_a_ctrl_c_in_the_middle_of_a_transaction_is_just_that(
+    adder: Agent, monkeypatch: pytest.MonkeyPatch, run: Callable[[Agent, str], Any]
+) -> None:
+    """It is raised as it is, when the transaction is whole; the store goes on."""
+    begin, left, main = Sqlite.begin, [0], threading.main_thread()
+    store: Any = adder.store
+
+    def interrupted(self: Sqlite, *args: Any, **more: Any) -> Any:
+        made = begin(self, *args, **more)
+        if threading.current_thread() is main:
+            left[0] -= 1
+            if left[0] == 0:
+                ctrl_c()
+        return made
+
+    monkeypatch.setattr(Sqlite, "begin", interrupted)
+    came = 0
+    for at in range(1, STEPS):
+        left[0] = at
+        store._core.worker._not_before = 0.0  # the run that was left was not alone
+        try:
+            run(adder, f"t{at}")
+        except KeyboardInterrupt:
+            came += 1
+        left[0] = 0
+        assert adder.invoke("1 + 2?", thread_id=f"after-{at}").text == "3."
+    gc.collect()
+    assert came >= 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert verify(store).is_whole

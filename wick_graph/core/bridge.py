@@ -12,19 +12,18 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from types import FrameType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from wick_graph.core.stopping import CURRENT, Stop, pausable, within
 from wick_graph.errors import RunCancelled, WickError
+from wick_graph.machine import hold_interrupt
 from wick_graph.types import Firm
 
 P = ParamSpec("P")
@@ -422,35 +421,12 @@ class SyncBridge:
         self, sync: Sync[P, T], async_: Async[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call the sync form to its end; a Ctrl-C that comes meanwhile is raised then."""
-        with _held_interrupt():
+        held = hold_interrupt()
+        try:
             return sync(*args, **kwargs)
-
-
-@contextmanager
-def _held_interrupt() -> Iterator[None]:
-    """Let a first Ctrl-C wait for the end of the block, in the main thread, which gets it.
-
-    Python raises KeyboardInterrupt between any two steps, so also in the middle of a commit, or
-    between taking a lease and knowing of it.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    came: list[tuple[int, FrameType | None]] = []
-
-    def later(number: int, frame: FrameType | None) -> None:
-        came.append((number, frame))
-        if len(came) > 1:  # who asks twice does not want to wait
-            handler(number, frame)
-
-    signal.signal(signal.SIGINT, later)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if len(came) == 1:
-            handler(*came[0])
+        finally:
+            if held is not None:
+                held.end()
 
 
 def _result(future: Future[T], seconds: float | None) -> T:

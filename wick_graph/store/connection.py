@@ -561,7 +561,7 @@ class StoreConnection(Transactions):
         SQLite keeps the locks of a file per process: a child that inherits them would believe that
         it holds what only its parent holds.
         """
-        self._db_lock.acquire()
+        self._db_lock.acquire(holds=False)
         with contextlib.suppress(StorageError):
             self._settle(None)
         if self.dialect.lasts and self._connection is not None:

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Final, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
-from wick_graph.machine import at_fork
+from wick_graph.machine import HeldInterrupt, at_fork, hold_interrupt
 from wick_graph.store.blocks import block
 from wick_graph.store.commit_policy import DeferredWrites, Entry, Flusher
 from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
@@ -167,19 +167,50 @@ T = TypeVar("T")
 
 
 class DatabaseLock:
-    """A reentrant lock on the database; its holder can see how many wait for it."""
+    """A reentrant lock on the database; its holder can see how many wait for it.
 
-    __slots__ = ("_gate", "_lock", "waiting")
+    While the main thread has it, a first Ctrl-C waits: no transaction is left half begun.
+    """
+
+    __slots__ = ("_depth", "_gate", "_held", "_lock", "_owner", "waiting")
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._gate = threading.Lock()
+        self._owner = 0
+        """The thread that has it; 0 if none has."""
+        self._depth = 0
+        self._held: HeldInterrupt | None = None
         self.waiting = 0
 
-    def acquire(self) -> None:
-        """Wait for the database; the holder may acquire it again."""
-        if self._lock.acquire(blocking=False):
-            return
+    def acquire(self, *, holds: bool = True) -> None:
+        """Wait for the database; the holder may acquire it again.
+
+        With `holds` false, no Ctrl-C waits.
+        """
+        if self._owner != threading.get_ident():
+            held = hold_interrupt(of_python=True) if holds else None
+            try:
+                if not self._lock.acquire(blocking=False):
+                    self._wait()
+            except BaseException:
+                if held is not None:
+                    held.end()
+                raise
+            self._owner, self._held = threading.get_ident(), held
+        self._depth += 1
+
+    def acquire_at_once(self) -> bool:
+        """Acquire the database if no thread has it, this one included."""
+        held = None if self._owner else hold_interrupt(of_python=True)
+        if not self._owner and self._lock.acquire(blocking=False):
+            self._owner, self._held, self._depth = threading.get_ident(), held, 1
+            return True
+        if held is not None:
+            held.end()
+        return False
+
+    def _wait(self) -> None:
         with self._gate:
             self.waiting += 1
         try:
@@ -188,19 +219,22 @@ class DatabaseLock:
             with self._gate:
                 self.waiting -= 1
 
-    def acquire_at_once(self) -> bool:
-        """Acquire the database if no other thread has it."""
-        return self._lock.acquire(blocking=False)
-
     def release(self) -> None:
         """Release the database."""
+        self._depth -= 1
+        if self._depth:
+            return
+        held, self._held = self._held, None
+        self._owner = 0
         self._lock.release()
+        if held is not None:
+            held.end()
 
     def __enter__(self) -> None:
         self.acquire()
 
     def __exit__(self, *error: object) -> None:
-        self._lock.release()
+        self.release()
 
 
 class Transactions(ABC):
