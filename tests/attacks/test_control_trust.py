@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from wick_graph import machine
 from wick_graph.cli import select
 from wick_graph.cli.app import call
-from wick_graph.config import digest_of, is_trusted, load_config, trust, trust_folder
+from wick_graph.config import digest_of, is_trusted, load_config, trust, trust_folder, trusted
 from wick_graph.errors import ConfigError
 from wick_graph.loading import backends_in, hooks_of, load
 from wick_graph.server import ServerOptions, Service
@@ -143,6 +144,20 @@ def test_a_lock_that_cannot_be_had_keeps_nobody_from_trusting(
         lock.symlink_to(home / "nowhere/at all")
     file = load_config(folder / "agents.yaml")
     trust(file, digest(folder))
+    assert is_trusted(file, digest(folder))
+
+
+def test_a_lock_that_is_held_for_long_keeps_nobody_from_trusting(
+    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one of a process that was stopped."""
+    monkeypatch.setattr(trusted, "_LOCK_SECONDS", 0.1)
+    path = home / "wick_graph/trusted.lock"
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as held:
+        assert machine.lock(held.fileno(), wait=False)
+        file = load_config(folder / "agents.yaml")
+        trust(file, digest(folder))
     assert is_trusted(file, digest(folder))
 
 

@@ -357,7 +357,11 @@ def test_three_approvals_by_keyboard_alone(served: Served, token: str, watched: 
     )
 
 
-def test_a_late_answer_takes_no_question_away(served: Served, token: str, watched: Watched) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_late_answer_takes_no_question_away(
+    served: Served, token: str, watched: Watched, fails: bool
+) -> None:
+    watched.expected.append("status of 500")
     page = watched.opened(token)
     to(page, "#/approvals")
     late: list[tuple[Route, APIResponse]] = []
@@ -376,9 +380,24 @@ def test_a_late_answer_takes_no_question_away(served: Served, token: str, watche
     expect(box).to_have_count(3, timeout=WAIT)
     route, response = late[0]
     with page.expect_response("**/threads?status=waiting*"):
-        route.fulfill(response=response)
-    page.wait_for_timeout(200)
+        if fails:
+            route.fulfill(status=500, json={"error": "Too late."})
+        else:
+            route.fulfill(response=response)
+    page.wait_for_timeout(500)
     expect(box).to_have_count(3)
+    expect(page.get_by_text("Too late.")).to_have_count(0)
+
+
+def test_a_chat_loads_without_its_approvals(served: Served, token: str, watched: Watched) -> None:
+    """Such as those of an agent that cannot be built today."""
+    watched.expected.append("status of 500")
+    thread = asked(served, token, "careful", "Ask me.")
+    page = watched.opened(token)
+    refuse = {"status": 500, "json": {"error": "No tool calculate."}}
+    intercept(page, f"**/threads/{thread}/approvals", lambda route: route.fulfill(**refuse))
+    to(page, f"#/chat/{thread}")
+    expect(log(page)).to_contain_text("Ask me.", timeout=WAIT)
 
 
 def test_a_run_that_a_debugger_left_goes_on_from_the_chat(token: str, watched: Watched) -> None:

@@ -7,6 +7,7 @@ from contextlib import closing
 from copy import copy
 from functools import cache
 from importlib import import_module
+from types import TracebackType
 from typing import Annotated, Any, Final, Self
 
 from langchain_core.runnables import Runnable
@@ -106,6 +107,41 @@ class _Latest:
         return {**state, INTERRUPT: self.interrupts}
 
 
+class _Ending:
+    """Closes a run at the end of its block, and decides which error leaves it."""
+
+    __slots__ = ("_bridge", "_call", "_in_coroutine")
+
+    def __init__(
+        self, call: lifecycle.RunCall, bridge: Bridge, *, in_coroutine: bool = False
+    ) -> None:
+        self._call, self._bridge, self._in_coroutine = call, bridge, in_coroutine
+
+    async def __aenter__(self) -> None:
+        """Begin."""
+
+    async def __aexit__(
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Close the run; return whether its end is no error for its caller."""
+        if error is None:
+            await lifecycle.finish_run(self._call, self._bridge)
+            return False
+        if self._in_coroutine and isinstance(error, GeneratorExit):
+            return False  # a coroutine that is closed awaits nothing
+        problem = await lifecycle.fail_run(self._call, self._bridge, error)
+        if problem is None or problem is error:
+            return problem is None
+        raise problem from error
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, *left: Any) -> bool:
+        """Do as the async form."""
+        return run_to_end(self.__aexit__(*left))
+
+
 class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: LangGraph's own four parameters
     """A `CompiledStateGraph` with the life cycle of wick_graph around its runs."""
 
@@ -154,23 +190,15 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
             return
         _refuse_engine_loop()
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
-        try:
+        with _Ending(call, SYNC_BRIDGE):
             run_to_end(lifecycle.open_run(call, SYNC_BRIDGE))
             if call.previous is not None:
                 yield from call.previous.chunks(call.kwargs)
-            else:
-                self._keep(call)
-                with closing(self._chunks(call)) as chunks:
-                    for chunk in chunks:
-                        yield _out(call, chunk)
-        except BaseException as error:
-            problem = run_to_end(lifecycle.fail_run(call, SYNC_BRIDGE, error))
-            if problem is error:
-                raise
-            if problem is not None:
-                raise problem from error
-        else:
-            run_to_end(lifecycle.finish_run(call, SYNC_BRIDGE))
+                return
+            self._keep(call)
+            with closing(self._chunks(call)) as chunks:
+                for chunk in chunks:
+                    yield _out(call, chunk)
 
     async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
@@ -179,23 +207,15 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
                 yield chunk
             return
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
-        try:
+        async with _Ending(call, ASYNC_BRIDGE):
             await lifecycle.open_run(call, ASYNC_BRIDGE)
             if call.previous is not None:
                 for chunk in call.previous.chunks(call.kwargs):
                     yield chunk
-            else:
-                self._keep(call)
-                async for chunk in self._achunks(call):
-                    yield _out(call, chunk)
-        except BaseException as error:
-            problem = await lifecycle.fail_run(call, ASYNC_BRIDGE, error)
-            if problem is error:
-                raise
-            if problem is not None:
-                raise problem from error
-        else:
-            await lifecycle.finish_run(call, ASYNC_BRIDGE)
+                return
+            self._keep(call)
+            async for chunk in self._achunks(call):
+                yield _out(call, chunk)
 
     def _keep(self, call: lifecycle.RunCall) -> None:
         """Let the run read messages that are kept between runs; the state of a guest is its own."""
@@ -213,7 +233,7 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
 
 _STREAMS: Final = RunGraph.stream, RunGraph.astream
 
-_NAMES: Final = frozenset({"stream", "astream"})
+_STREAM_NAMES: Final = frozenset({"stream", "astream"})
 
 
 class AgentGraph(RunGraph):
@@ -237,7 +257,7 @@ class AgentGraph(RunGraph):
         if not _reads_last(options) or lifecycle.is_nested(config):
             return False
         kind = type(self)
-        if (kind.stream, kind.astream) != _STREAMS or not _NAMES.isdisjoint(self.__dict__):
+        if (kind.stream, kind.astream) != _STREAMS or not _STREAM_NAMES.isdisjoint(self.__dict__):
             return False
         return pinned.serves_invoke(RunGraph.invoke, RunGraph.ainvoke)
 
@@ -253,28 +273,18 @@ class AgentGraph(RunGraph):
         """Run as LangGraph's `invoke` does, without a generator that asks for what is not read."""
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, self._asked(options))
         call.last_only, latest = True, _Latest(call)
-        try:
+        async with _Ending(call, bridge, in_coroutine=bridge is ASYNC_BRIDGE):
             await lifecycle.open_run(call, bridge)
             if call.previous is not None:
                 latest.take(call.previous.chunks(call.kwargs))
+                return latest.result()
+            self._keep(call)
+            if bridge is SYNC_BRIDGE:
+                with closing(self._chunks(call)) as chunks:
+                    latest.take(chunks)
             else:
-                self._keep(call)
-                if bridge is SYNC_BRIDGE:
-                    with closing(self._chunks(call)) as chunks:
-                        latest.take(chunks)
-                else:
-                    async for chunk in self._achunks(call):
-                        latest.take((chunk,))
-        except BaseException as error:
-            if bridge is ASYNC_BRIDGE and isinstance(error, GeneratorExit):
-                raise  # a coroutine that is closed awaits nothing
-            problem = await lifecycle.fail_run(call, bridge, error)
-            if problem is error:
-                raise
-            if problem is not None:
-                raise problem from error
-        else:
-            await lifecycle.finish_run(call, bridge)
+                async for chunk in self._achunks(call):
+                    latest.take((chunk,))
         return latest.result()
 
     def _keep(self, call: lifecycle.RunCall) -> None:

@@ -50,10 +50,10 @@ let shown = 0; // the last look that was shown; one that it overtook shows nothi
 /** Look at what waits now. */
 export async function look() {
   const own = ++begun;
+  const overtaken = () => own < shown || !(shown = own); // else it is shown
   try {
     const found = await current(waiting);
-    if (own < shown) return;
-    shown = own;
+    if (overtaken()) return;
     const asked = found.flatMap(({ thread, questions }) => questions.map((/** @type {Question} */ one) => `${thread.thread_id} ${agentsOf(one).at(-1)} ${one.value?.tool}`));
     groups.value = found.filter(({ thread, questions }) => {
       const tool = questions[0]?.value?.tool; // a child's question is its parent's too
@@ -61,7 +61,7 @@ export async function look() {
     });
     failed.value = "";
   } catch (error) {
-    failed.value = /** @type {Error} */ (error).message;
+    if (!overtaken()) failed.value = /** @type {Error} */ (error).message;
   }
 }
 
