@@ -52,7 +52,7 @@ def die(what: str) -> None:
     def begun(ledger: Ledger, key: str, name: str, args: Any, replay: Any) -> Any:
         if args == {"n": 2}:
             with ledger._core.writing(ledger._lease.thread_id, alone=True) as db:
-                check(db, ledger._lease)  # the journal's moments join this commit
+                check(ledger._core, db, ledger._lease)  # the journal's moments join this commit
             os.kill(os.getpid(), signal.SIGKILL)
         return begin(ledger, key, name, args, replay)
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from wick_graph import Agent, SqlSaver
+from wick_graph.store import worker
 from wick_graph.store.leases import Leases
 from wick_graph.store.sqlite import Sqlite
 from wick_graph.store.verify import verify
@@ -147,6 +148,7 @@ def test_a_ctrl_c_in_the_middle_of_a_transaction_is_just_that(
         return made
 
     monkeypatch.setattr(Sqlite, "begin", interrupted)
+    monkeypatch.setattr(worker, "SLOW", 3_600.0)
     came = 0
     for at in range(1, STEPS):
         left[0] = at

@@ -29,7 +29,7 @@ def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
 
 def test_a_fragment_that_is_gone_is_a_mistake() -> None:
     for patch in (
-        Patch("holds", "there is no such fragment", ""),
+        Patch("check_free", "there is no such fragment", ""),
         Patch("there_is_no_such_symbol", "row", ""),
         Patch("Ledger._known", "tries", ""),  # it has it more than once
     ):

@@ -24,6 +24,12 @@ from wick_graph.testing import ScriptedModel, call
 THREAD = "wick-store"
 
 
+@pytest.fixture(autouse=True)
+def _no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with other work to do takes a job for slow."""
+    monkeypatch.setattr(worker, "SLOW", 3_600.0)
+
+
 @pytest.fixture
 def saver(path: Path) -> Iterator[SqlSaver]:
     """An open store: a loop never opens the database itself."""

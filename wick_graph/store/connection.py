@@ -398,7 +398,9 @@ class StoreConnection(Transactions):
         if self._locks:  # the lock itself has incremented the version
             return self._cache(key, number, generation, row[4], row[4] - 1)
         cache = self._cache(key, number, generation, self._others_seen, self._others_seen)
-        if made:
+        if not made:
+            cache.epoch = row[4]
+        else:
             cache.begin_empty()
             self._born = key, self.member, row[2], None if ttl is None else row[2] + ttl
         return cache
@@ -497,6 +499,7 @@ class StoreConnection(Transactions):
         cache.seen_others = version
         self.caches.move_to_end(key)
         cache.within = 0 if self._group is None else self._group.number
+        cache.epoch = None
         return cache
 
     def close(self) -> None:

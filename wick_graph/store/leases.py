@@ -420,6 +420,7 @@ class Leases:
         tries = ~suspicion.charges if alone else suspicion.charges
         values = (self._name(), lease.epoch, lease.until, tries, suspicion.mark)
         db.execute(statements.PUT_LEASE, (thread, *values))
+        cache.epoch = lease.epoch
         return lease
 
     def _suspicion(
@@ -458,8 +459,7 @@ class Leases:
 
     def _began(self, db: Database, thread: int, run_id: str) -> bool:
         """Return whether a run is the last that began in a thread."""
-        own = schema.threads.c
-        query = sql.select(own.run).where(own.id == thread)
+        query = sql.select(schema.threads.c.run).where(schema.threads.c.id == thread)
         row = db.execute(*compiled(query)).fetchone()
         return row is not None and row[0] is not None and bytes(row[0]) == pack_id(run_id)
 
@@ -637,9 +637,8 @@ class Leases:
         if held := all_held(self, *others):
             lost = renew_all(self._core, held, self._core.now() + lease_seconds(self._core))
             still = all_held(self, *others)  # the others were given back meanwhile
-            for lease in lost:
-                if lease in still:
-                    lease.lose()
+            for lease in filter(still.__contains__, lost):
+                lease.lose()
 
     def check_ownership(self, *others: Leases) -> None:
         """Find leases that another owner has taken, and stop their runs."""
@@ -687,13 +686,13 @@ def _next_epoch(epoch: int) -> int:
     return (epoch if epoch < _MOST else 0) + 1 + secrets.randbelow(_APART)
 
 
-def check(db: Database, lease: Lease) -> None:
+def check(core: StoreConnection, db: Database, lease: Lease) -> None:
     """Refuse a write of a run that lost its thread.
 
     Raises:
         ThreadBusyError: The thread has a newer epoch, or is gone.
     """
-    if not holds(db, lease):
+    if _epoch_of(core, db, lease) != lease.epoch:
         lease.lose()
         raise ThreadBusyError(
             f"thread {lease.thread_id} was taken over by another run while this one was stalled; "
@@ -703,10 +702,13 @@ def check(db: Database, lease: Lease) -> None:
         lease.before_commit(db)
 
 
-def holds(db: Database, lease: Lease) -> bool:
-    """Return whether a lease still holds its thread, whether or not its run has noticed."""
+def _epoch_of(core: StoreConnection, db: Database, lease: Lease) -> int | None:
+    """Return the epoch of a lease's thread, which no one else changes within a transaction."""
+    cache = core.caches.get(text_bytes(lease.thread_id))
+    if cache is not None and cache.id == lease.thread and core.knows_now(cache) and cache.epoch:
+        return cache.epoch
     row = db.execute(statements.EPOCH, (lease.thread,)).fetchone()
-    return row is not None and row[0] == lease.epoch
+    return None if row is None else row[0]
 
 
 def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str) -> None:
@@ -715,8 +717,8 @@ def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str)
     Raises:
         ThreadBusyError: A live owner holds it.
     """
-    row = db.execute(statements.LEASE, (thread,)).fetchone()
-    if row is None or ((owed := core.owed.get(thread)) is not None and owed.epoch == row[1]):
+    row, owed = db.execute(statements.LEASE, (thread,)).fetchone(), core.owed.get(thread)
+    if row is None or (owed is not None and owed.epoch == row[1]):
         return
     if is_held(core, row[0], row[2]):
         raise ThreadBusyError(_BUSY.format(thread_id))
@@ -791,7 +793,7 @@ def fence(
         ThreadBusyError: The run lost its thread, or it has no lease and another run goes on there.
     """
     if lease is not None:
-        check(db, lease)
+        check(core, db, lease)
     else:
         check_free(core, db, thread, thread_id)
     if (recorder := core.recorders.get(thread_id)) is not None:

@@ -86,7 +86,7 @@ class Ledger:
         """
         hashed = self._hash(name, args)
         with self._core.writing(self._lease.thread_id) as db:
-            check(db, self._lease)
+            check(self._core, db, self._lease)
             row = self._row(db, key)
             if row is not None and row[0] == hashed:
                 return self._known(db, key, row, replay)
@@ -202,7 +202,7 @@ class Ledger:
     def mark_waiting(self, key: str, name: str, args: Mapping[str, Any]) -> None:
         """Mark a call as waiting for an answer; the answer may start it again."""
         with self._core.writing(self._lease.thread_id) as db:
-            check(db, self._lease)
+            check(self._core, db, self._lease)
             hashed = self._asked.pop(key, None) or self._hash(name, args)
             made = self._put(db, key, name, hashed, "waiting", 1)
         self._written[key] = made
@@ -210,7 +210,7 @@ class Ledger:
     def _file(self, key: str, name: str, args: Mapping[str, Any], state: str, fields: Any) -> None:
         payload, thread = _folded(self._codec.pack(fields)), self._lease.thread
         with self._core.writing(self._lease.thread_id) as db:
-            check(db, self._lease)
+            check(self._core, db, self._lease)
             hashed, seals = self._asked.pop(key, None) or self._hash(name, args), self._seals
             sealed = seals.seal(payload, *place_of(seals, thread, text_bytes(key), hashed))
             made = self._put(db, key, name, hashed, state, 1, sealed)

@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 48464344b1e35651d3fbe6df9e157903
+-- process takes it from here once it or a module that makes it has changed: c96f62b92e19ff2d7af1eca1ef7bff93
 
 --: sqlite schema
 CREATE TABLE blobs (
@@ -901,13 +901,13 @@ FROM writes
 WHERE writes.thread = %s AND writes.ns = %s AND writes.checkpoint = %s AND writes.task = %s
 
 --: sqlite statements.THREAD
-SELECT threads.id, threads.generation, threads.last_access, threads.ttl 
-FROM threads 
+SELECT threads.id, threads.generation, threads.last_access, threads.ttl, leases.epoch 
+FROM threads LEFT OUTER JOIN leases ON leases.thread = threads.id 
 WHERE threads.tenant = ? AND threads.thread = ?
 
 --: postgresql statements.THREAD
-SELECT threads.id, threads.generation, threads.last_access, threads.ttl 
-FROM threads 
+SELECT threads.id, threads.generation, threads.last_access, threads.ttl, leases.epoch 
+FROM threads LEFT OUTER JOIN leases ON leases.thread = threads.id 
 WHERE threads.tenant = %s AND threads.thread = %s
 
 --: sqlite statements.THREADS

@@ -137,8 +137,12 @@ _here = (checkpoints.c.thread == _b("t"), checkpoints.c.ns == _b("n"))
 _based = items.alias("based")
 
 THREAD: Final = Prepared(
-    lambda: select(threads.c.id, threads.c.generation, threads.c.last_access, threads.c.ttl).where(
-        threads.c.tenant == _b("tenant"), threads.c.thread == _b("key")
+    lambda: (
+        select(
+            threads.c.id, threads.c.generation, threads.c.last_access, threads.c.ttl, leases.c.epoch
+        )
+        .select_from(threads.outerjoin(leases, leases.c.thread == threads.c.id))
+        .where(threads.c.tenant == _b("tenant"), threads.c.thread == _b("key"))
     ),
     "tenant",
     "key",

@@ -230,6 +230,8 @@ class ThreadCache:
     """In debug mode, what saved elements looked like."""
     within: int = 0
     """The number of the transaction that read the thread's own row last; 0 for none."""
+    epoch: int | None = None
+    """The epoch of its lease within that transaction; None if the database must be asked."""
     names: dict[int, dict[str, int]] | None = None
     """By scope, the number of each name."""
     texts: dict[int, str] | None = None

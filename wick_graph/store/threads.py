@@ -291,7 +291,7 @@ class Threads:
         with core.writing(thread_id) as db:
             born = core.born_now(key)
             if lease is not None and (born is None or core.caches[key].id != lease.thread):
-                check(db, lease)  # else both were made by this write
+                check(core, db, lease)  # else both were made by this write
             if born is not None:
                 made, until = born
                 before = (key, None, "idle", None, None, made, made, until, False, None, None, 0)
