@@ -375,8 +375,9 @@ def test_a_late_answer_takes_no_question_away(
     intercept(page, "**/threads?status=waiting*", answer)
     asked(served, token, "talker", "No question.")
     come(page, late)
-    asked(served, token, "careful", "Later than that.")
-    box = page.get_by_role("article", name=re.compile("in Later than that."))
+    text = "Later than a failure." if fails else "Later than that."
+    asked(served, token, "careful", text)
+    box = page.get_by_role("article", name=re.compile(f"in {text}"))
     expect(box).to_have_count(3, timeout=WAIT)
     route, response = late[0]
     with page.expect_response("**/threads?status=waiting*"):
