@@ -294,11 +294,16 @@ class HeldInterrupt:
         if len(self._came) > 1:  # who asks twice does not want to wait
             self._handler(number, frame)
 
+    def has_come(self) -> bool:
+        """Return whether one waits."""
+        return len(self._came) == 1
+
     def end(self) -> None:
-        """Put the handler back, and call it if one came."""
+        """Put the handler back, and call it if one waits."""
         signal.signal(signal.SIGINT, self._handler)
-        if len(self._came) == 1:
-            self._handler(*self._came[0])
+        came, self._came = self._came, []
+        if len(came) == 1:
+            self._handler(*came[0])
 
 
 def hold_interrupt(*, of_python: bool = False) -> HeldInterrupt | None:

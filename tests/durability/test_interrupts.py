@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -163,3 +164,69 @@ def test_a_ctrl_c_in_the_middle_of_a_transaction_is_just_that(
     assert came >= 2
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert verify(store).is_whole
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_no_ctrl_c_waits_for_a_long_read(adder: Agent) -> None:
+    """Such as that of `wick verify`; wherever it is left, the store goes on."""
+    store: Any = adder.store
+    adder.invoke("1 + 2?", thread_id="t")
+    done: list[str] = []
+
+    def read() -> None:
+        with store._core.reading() as db:
+            db.execute("SELECT 1")
+            ctrl_c()
+            done.append("to its end")
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
+    assert done == []
+    with suppress(KeyboardInterrupt), store._core.reading() as db:
+        end = store._core._end
+        store._core._end = lambda db: ctrl_c()
+        db.execute("SELECT 1")
+    store._core._end = end
+    assert store._core._connection.in_transaction
+    assert adder.invoke("1 + 2?", thread_id="next").text == "3."
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_no_ctrl_c_waits_for_maintenance(adder: Agent) -> None:
+    store: Any = adder.store
+    done: list[str] = []
+
+    def tidy() -> None:
+        with store._core.idle():
+            ctrl_c()
+            done.append("to its end")
+
+    with pytest.raises(KeyboardInterrupt):
+        tidy()
+    assert done == []
+    assert adder.invoke("1 + 2?", thread_id="t").text == "3."
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_no_ctrl_c_waits_for_another_thread(adder: Agent) -> None:
+    store: Any = adder.store
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store._core.reading():
+            held.set()
+            free.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(60)
+    timer = threading.Timer(0.1, ctrl_c)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        store.threads.pin("t")
+    assert time.monotonic() - began < 30
+    free.set()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert adder.invoke("1 + 2?", thread_id="t").text == "3."

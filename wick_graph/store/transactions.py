@@ -166,6 +166,10 @@ def _in_child() -> None:
 T = TypeVar("T")
 
 
+_LOOK_SECONDS: Final = 0.1
+"""How often the main thread, while it waits for another one, looks whether Ctrl-C has come."""
+
+
 class DatabaseLock:
     """A reentrant lock on the database; its holder can see how many wait for it.
 
@@ -192,7 +196,7 @@ class DatabaseLock:
             held = hold_interrupt(of_python=True) if holds else None
             try:
                 if not self._lock.acquire(blocking=False):
-                    self._wait()
+                    self._wait(held)
             except BaseException:
                 if held is not None:
                     held.end()
@@ -210,11 +214,19 @@ class DatabaseLock:
             held.end()
         return False
 
-    def _wait(self) -> None:
+    def let_interrupt(self) -> None:
+        """Let no Ctrl-C wait for what follows: it may take long, and leaves nothing half done."""
+        if self._depth == 1 and self._held is not None:
+            held, self._held = self._held, None
+            held.end()
+
+    def _wait(self, held: HeldInterrupt | None) -> None:
         with self._gate:
             self.waiting += 1
         try:
-            self._lock.acquire()
+            while not self._lock.acquire(timeout=-1 if held is None else _LOOK_SECONDS):
+                if held is not None and held.has_come():
+                    held.end()
         finally:
             with self._gate:
                 self.waiting -= 1
@@ -367,6 +379,7 @@ class Transactions(ABC):
                     raise
             db = self._begin(write=False)
             try:
+                self._db_lock.let_interrupt()
                 yield db
             except self._errors as error:
                 raise self._explained(error) from error
@@ -378,6 +391,7 @@ class Transactions(ABC):
         """Hold the connection outside any transaction, for maintenance."""
         with self._db_lock:
             self._settle(None)
+            self._db_lock.let_interrupt()
             try:
                 yield self._connection or self._open()
             except self._errors as error:
@@ -506,6 +520,8 @@ class Transactions(ABC):
     def _begin(self, *, write: bool, light: bool = False) -> Database:
         again = self._connection is not None
         while True:
+            if self._connection is not None and self._connection.in_transaction:
+                self._end(self._connection)  # a reader was interrupted at its end
             db = self._connection or self._open()
             self.dialect.look()
             try:
