@@ -275,6 +275,10 @@ def on_hangup(call: Callable[[int, FrameType | None], object]) -> Iterator[None]
         signal.signal(number, before)
 
 
+_held: Final[list[HeldInterrupt]] = []
+"""What holds Ctrl-C back now, the last one first to end."""
+
+
 class HeldInterrupt:
     """Lets a first Ctrl-C wait for an end; a second one is raised at once.
 
@@ -287,6 +291,7 @@ class HeldInterrupt:
     def __init__(self, handler: Callable[[int, FrameType | None], object]) -> None:
         self._handler = handler
         self._came: list[tuple[int, FrameType | None]] = []
+        _held.append(self)
         signal.signal(signal.SIGINT, self._later)
 
     def _later(self, number: int, frame: FrameType | None) -> None:
@@ -298,9 +303,15 @@ class HeldInterrupt:
         """Return whether one waits."""
         return len(self._came) == 1
 
+    def put_back(self) -> None:
+        """Put the handler back; a Ctrl-C that waits comes with `end`."""
+        if self in _held:
+            _held.remove(self)
+            signal.signal(signal.SIGINT, self._handler)
+
     def end(self) -> None:
-        """Put the handler back, and call it if one waits."""
-        signal.signal(signal.SIGINT, self._handler)
+        """Put the handler back, and call it if a Ctrl-C waits."""
+        self.put_back()
         came, self._came = self._came, []
         if len(came) == 1:
             self._handler(*came[0])
@@ -316,6 +327,15 @@ def hold_interrupt(*, of_python: bool = False) -> HeldInterrupt | None:
     handler = signal.getsignal(signal.SIGINT)
     fits = handler is signal.default_int_handler if of_python else callable(handler)
     return HeldInterrupt(handler) if fits and callable(handler) else None
+
+
+def _put_all_back() -> None:
+    """Put handlers back in the child of a thread that forked while the main thread held them."""
+    while _held:
+        _held[-1].put_back()
+
+
+at_fork(after_in_child=_put_all_back)
 
 
 # --- Sockets.

@@ -230,3 +230,25 @@ def test_no_ctrl_c_waits_for_another_thread(adder: Agent) -> None:
     thread.join()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert adder.invoke("1 + 2?", thread_id="t").text == "3."
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_of_a_thread_has_the_handler_of_the_program(adder: Agent) -> None:
+    """A thread forks while the main thread waits for the database, or writes."""
+    store: Any = adder.store
+    codes: list[int] = []
+
+    def fork() -> None:
+        for _ in range(20):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
+            codes.append(os.waitpid(pid, 0)[1])
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    while thread.is_alive():
+        store.threads.list()
+    assert codes == [0] * 20
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

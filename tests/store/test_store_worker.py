@@ -17,7 +17,8 @@ import pytest
 from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver, worker
-from wick_graph.store.sqlite import BUSY_SECONDS
+from wick_graph.store.sqlite import BUSY_SECONDS, Connection
+from wick_graph.store.verify import verify
 from wick_graph.store.worker import Worker
 from wick_graph.testing import ScriptedModel, call
 
@@ -173,6 +174,50 @@ async def test_the_error_of_a_job_is_its_callers(saver: SqlSaver) -> None:
     with pytest.raises(KeyError, match="mine"):
         await saver._core.worker.run(fail)
     assert await work_of(saver, []) == threading.current_thread().name
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+async def test_a_commit_that_fails_by_no_fault_of_the_database_is_an_error(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch, others: int, nth: int
+) -> None:
+    """Such as one without memory: no caller waits for good, and the store goes on."""
+    execute, left = Connection.execute, [nth]
+
+    def fail(self: Connection, text: Any, values: Any = (), /) -> Any:
+        if text == "COMMIT":
+            left[0] -= 1
+            if left[0] == 0:
+                raise MemoryError("no room")
+        return execute(self, text, values)
+
+    monkeypatch.setattr(Connection, "execute", fail)
+    tasks = [asyncio.ensure_future(asyncio.sleep(60)) for _ in range(others)]
+    with pytest.raises(MemoryError, match="no room"):
+        await agent_of(saver).ainvoke("1 + 2?", thread_id="t")
+    for task in tasks:
+        task.cancel()
+    assert (await agent_of(saver).ainvoke("1 + 2?", thread_id="next")).text == "3."
+    assert verify(saver).is_whole
+
+
+async def test_jobs_at_once_get_the_error_of_their_commit(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Any) -> None:
+        raise MemoryError("no room")
+
+    def write() -> None:
+        with saver._core.writing():
+            time.sleep(0.01)
+
+    first = _given(saver, lambda: time.sleep(0.05))
+    jobs = [_given(saver, write) for _ in range(3)]
+    monkeypatch.setattr(type(saver._core), "_commit", fail)
+    found = await asyncio.gather(first, *jobs, return_exceptions=True)
+    monkeypatch.undo()
+    assert [type(one) for one in found[1:]] == [MemoryError] * 3
+    assert (await agent_of(saver).ainvoke("1 + 2?", thread_id="t")).text == "3."
 
 
 async def test_a_cancelled_caller_ends_no_job(saver: SqlSaver) -> None:

@@ -646,6 +646,9 @@ class Transactions(ABC):
             db.execute("COMMIT")
         except self._errors as error:
             self._fail(group, self._explained(error))
+        except BaseException:
+            self._fail(group, StorageError("the process was interrupted; try again"))
+            raise
         else:
             self._group = None
             for call in group.after:

@@ -74,7 +74,7 @@ class Worker:
         self._store = weakref.ref(store, lambda _: jobs.put(None))  # the caller keeps it alive
         self._kept: list[_Job | None] = []
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may close the store
         self._closed = False
         self._given = 0
         """Jobs that the thread has, those under way too."""
@@ -246,12 +246,16 @@ def _run(job: _Job) -> None:
 
 
 def _run_together(store: Batching, jobs: list[_Job]) -> None:
-    """Run jobs with one commit; each notes the groups that it joined."""
-    with contextlib.suppress(StorageError), store.batch() as joined:
+    """Run jobs with one commit; each notes the groups that it joined, which know its error."""
+    try:
+        with contextlib.suppress(StorageError), store.batch() as joined:
+            for job in jobs:
+                before = len(joined)
+                _run(job)
+                job.groups = joined[before:]
+    except BaseException as error:  # of no database, such as a lack of memory
         for job in jobs:
-            before = len(joined)
-            _run(job)
-            job.groups = joined[before:]
+            job.error = job.error or error
 
 
 def _resolve(jobs: list[_Job]) -> None:
