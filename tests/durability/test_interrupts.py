@@ -252,3 +252,46 @@ def test_a_child_of_a_thread_has_the_handler_of_the_program(adder: Agent) -> Non
         store.threads.list()
     assert codes == [0] * 20
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize(("name", "times"), [("SIGTERM", 1), ("SIGALRM", 1), ("SIGINT", 2)])
+def test_what_a_handler_raises_leaves_no_caller_waiting(
+    adder: Agent, monkeypatch: pytest.MonkeyPatch, name: str, times: int
+) -> None:
+    """A loop that stores its own steps runs in the thread that gets signals."""
+    begin, left, number = Sqlite.begin, [0], getattr(signal, name)
+    store: Any = adder.store
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(3)
+
+    def signalled(self: Sqlite, *args: Any, **more: Any) -> Any:
+        made = begin(self, *args, **more)
+        left[0] -= threading.current_thread() is threading.main_thread()
+        if left[0] == 0:
+            left[0] = -1_000
+            for _ in range(times):
+                os.kill(os.getpid(), number)
+        return made
+
+    monkeypatch.setattr(Sqlite, "begin", signalled)
+    monkeypatch.setattr(worker, "SLOW", 3_600.0)
+    before = signal.signal(number, leave)
+    came = 0
+    try:
+        for at in range(1, STEPS):
+            left[0] = at
+            store._core.worker._not_before = 0.0
+            try:
+                in_a_loop(adder, f"t{at}")
+            except SystemExit:
+                came += 1
+            left[0] = -1_000
+            assert signal.getsignal(number) is leave
+            assert adder.invoke("1 + 2?", thread_id=f"after-{at}").text == "3."
+    finally:
+        signal.signal(number, before)
+    gc.collect()
+    assert came >= 4
+    assert verify(store).is_whole

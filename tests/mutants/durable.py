@@ -435,6 +435,6 @@ DURABLE: Final = (
         "jobs-out-of-order",
         "A store does its jobs in the order in which it gets them.",
         ("test_jobs_keep_their_order",),
-        ("Worker.give", "if busy or long", "if long"),
+        ("Worker.give", "if busy or not", "if not"),
     ),
 )

@@ -60,7 +60,7 @@ def where(done: list[str]) -> Callable[[], str]:
 
 
 def work_of(saver: SqlSaver, done: list[str]) -> Any:
-    return saver._core.worker.run(where(done))
+    return saver._core.worker.run_short(where(done))
 
 
 def own_threads() -> set[str]:
@@ -91,14 +91,14 @@ async def test_a_job_gives_the_loop_its_turn(saver: SqlSaver) -> None:
 
     async def many() -> None:
         async with asyncio.timeout(0.05):
-            for _ in range(500):
-                await agent.ainvoke("1 + 2?", thread_id="t")
+            for at in range(500):
+                await agent.ainvoke("1 + 2?", thread_id=f"t{at}")
 
     with pytest.raises(TimeoutError):
         await many()
     assert time.monotonic() - began < 10
     assert THREAD not in own_threads()
-    assert (await agent.ainvoke("And now?", thread_id="t")).stopped_because == "done"
+    assert (await agent.ainvoke("And now?", thread_id="next")).stopped_because == "done"
 
 
 async def test_it_does_not_wait_for_another_process(saver: SqlSaver, path: Path) -> None:
@@ -145,13 +145,15 @@ async def test_a_loop_in_debug_mode_is_not_held_up(saver: SqlSaver) -> None:
         asyncio.get_running_loop().set_debug(False)
 
 
-async def test_long_work_is_the_threads(saver: SqlSaver) -> None:
+async def test_what_may_be_long_is_the_threads(saver: SqlSaver) -> None:
+    """Such as the read of a thread: a timeout could not come in time."""
+    assert await saver._core.worker.run(where([])) == THREAD
     assert await saver._core.worker.run_long(where([])) == THREAD
 
 
 def _given(saver: SqlSaver, work: Callable[[], Any]) -> asyncio.Future[Any]:
     future = asyncio.get_running_loop().create_future()
-    saver._core.worker.give(work, future)
+    saver._core.worker.give(work, future, short=True)
     return future
 
 
@@ -172,7 +174,7 @@ async def test_the_error_of_a_job_is_its_callers(saver: SqlSaver) -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        await saver._core.worker.run(fail)
+        await saver._core.worker.run_short(fail)
     assert await work_of(saver, []) == threading.current_thread().name
 
 
@@ -349,7 +351,7 @@ def test_a_worker_of_a_store_that_is_gone_does_its_jobs() -> None:
         store: Any = Gone()
         own = Worker(store)
         del store
-        await own.run(where(made))
+        await own.run_short(where(made))
 
     asyncio.run(use())
     assert made == [THREAD]

@@ -522,8 +522,8 @@ class Sqlite(Dialect):
 
     def is_free(self, db: Database) -> bool:
         """Return whether no other connection writes to the file now."""
-        db.execute("PRAGMA busy_timeout=0")
         try:
+            db.execute("PRAGMA busy_timeout=0")
             db.execute("BEGIN IMMEDIATE")
             db.execute("ROLLBACK")
         except sqlite3.Error:  # who waits for the file gets the error

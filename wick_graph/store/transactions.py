@@ -18,7 +18,7 @@ from itertools import count
 from typing import Final, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
-from wick_graph.machine import HeldInterrupt, at_fork, hold_interrupt
+from wick_graph.machine import HeldSignals, at_fork, hold_interrupt
 from wick_graph.store.blocks import block
 from wick_graph.store.commit_policy import DeferredWrites, Entry, Flusher
 from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
@@ -184,7 +184,7 @@ class DatabaseLock:
         self._owner = 0
         """The thread that has it; 0 if none has."""
         self._depth = 0
-        self._held: HeldInterrupt | None = None
+        self._held: HeldSignals | None = None
         self.waiting = 0
 
     def acquire(self, *, holds: bool = True) -> None:
@@ -220,7 +220,7 @@ class DatabaseLock:
             held, self._held = self._held, None
             held.end()
 
-    def _wait(self, held: HeldInterrupt | None) -> None:
+    def _wait(self, held: HeldSignals | None) -> None:
         with self._gate:
             self.waiting += 1
         try:
@@ -468,11 +468,13 @@ class Transactions(ABC):
         """
         if self._connection is None or not self._db_lock.acquire_at_once():
             return False
-        db = self._connection
-        if db is not None and self._group is None and self.dialect.is_free(db):
-            return True
-        self._db_lock.release()
-        return False
+        db, is_free = self._connection, False
+        try:
+            is_free = db is not None and self._group is None and self.dialect.is_free(db)
+        finally:
+            if not is_free:
+                self._db_lock.release()
+        return is_free
 
     def release(self) -> None:
         """Give a claimed database back."""

@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
+from wick_graph.machine import hold_signals
 from wick_graph.store.transactions import MEMBERS, Group
 from wick_graph.types import Firm
 
@@ -65,8 +66,8 @@ class Worker:
     Jobs that wait at the same time share one commit, and no caller gets a result before it. A job
     that has started is finished even if its caller is cancelled.
 
-    The loop does a job itself, at its next turn, if it has one task alone, no other job is under
-    way and the database is free. So it is held up for one commit, as by a slow callback.
+    The loop does a short job itself, at its next turn, if it has one task alone, no other job is
+    under way and the database is free. So it is held up for one commit, as by a slow callback.
     """
 
     def __init__(self, store: Batching) -> None:
@@ -84,12 +85,16 @@ class Worker:
         """Until when all jobs are the thread's, by the monotonic clock."""
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaited[T]:
-        """Await the result of `work`; the running loop goes on with its other tasks.
+        """Await the result of `work` without blocking the running loop.
 
         Raises:
             StorageError: The worker was closed.
         """
-        return self._hand_in(partial(work, *args, **kwargs), long=False)
+        return self._hand_in(partial(work, *args, **kwargs))
+
+    def run_short(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaited[T]:
+        """Do as `run` for one short transaction; a loop without other tasks does it itself."""
+        return self._hand_in(partial(work, *args, **kwargs), short=True)
 
     def run_long(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaited[T]:
         """Do as `run` for work of many transactions, which share no commit with other jobs."""
@@ -102,15 +107,24 @@ class Worker:
             StorageError: The worker was closed.
         """
         future: Firm[T] = Firm()
-        self.give(partial(work, *args, **kwargs), future)
+        self.give(partial(work, *args, **kwargs), future, short=True)
         return future
 
-    async def _hand_in(self, work: Callable[[], T], *, long: bool) -> T:
+    async def _hand_in(
+        self, work: Callable[[], T], *, long: bool = False, short: bool = False
+    ) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.give(work, future, long=long)
+        self.give(work, future, long=long, short=short)
         return await future
 
-    def give(self, work: Callable[[], T], future: asyncio.Future[T], *, long: bool = False) -> None:
+    def give(
+        self,
+        work: Callable[[], T],
+        future: asyncio.Future[T],
+        *,
+        long: bool = False,
+        short: bool = False,
+    ) -> None:
         """Hand in work; its result settles a future of the running loop.
 
         Raises:
@@ -122,7 +136,7 @@ class Worker:
                 raise StorageError("the store is closed; open it again")
             busy = self._given > 0 or self._here is not None
             self._pass_on()
-            if busy or long or not self._is_alone(job.loop):
+            if busy or not short or not self._is_alone(job.loop):
                 self._put(job)
             else:
                 self._here = job
@@ -176,6 +190,20 @@ class Worker:
             job.loop.call_soon_threadsafe(_resolve, [job])
 
     def _do_here(self, job: _Job) -> None:
+        held = None
+        try:
+            held = hold_signals()  # what their handlers raise would leave a caller waiting
+            self._try_here(job)
+        except BaseException:
+            with self._lock:
+                if self._here is job:
+                    self._pass_on()
+            raise
+        finally:
+            if held is not None:
+                held.end()
+
+    def _try_here(self, job: _Job) -> None:
         with self._lock:
             if self._here is not job:  # the thread has it
                 return
