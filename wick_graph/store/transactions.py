@@ -205,14 +205,11 @@ class DatabaseLock:
         self._depth += 1
 
     def acquire_at_once(self) -> bool:
-        """Acquire the database if no thread has it, this one included."""
-        held = None if self._owner else hold_interrupt(of_python=True)
-        if not self._owner and self._lock.acquire(blocking=False):
-            self._owner, self._held, self._depth = threading.get_ident(), held, 1
-            return True
-        if held is not None:
-            held.end()
-        return False
+        """Acquire the database if no thread has it, this one included; let no Ctrl-C wait."""
+        if self._owner or not self._lock.acquire(blocking=False):
+            return False
+        self._owner, self._depth = threading.get_ident(), 1
+        return True
 
     def let_interrupt(self) -> None:
         """Let no Ctrl-C wait for what follows: it may take long, and leaves nothing half done."""
@@ -464,7 +461,8 @@ class Transactions(ABC):
     def claim(self) -> bool:
         """Take the database if it is open and no one else uses it; do not wait.
 
-        What is done with it then waits for nothing but the disk. Give it back by `release`.
+        What is done with it then waits for nothing but the disk. Give it back by `release`, and
+        hold signals back until then.
         """
         if self._connection is None or not self._db_lock.acquire_at_once():
             return False

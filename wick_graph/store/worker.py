@@ -190,18 +190,18 @@ class Worker:
             job.loop.call_soon_threadsafe(_resolve, [job])
 
     def _do_here(self, job: _Job) -> None:
-        held = None
         try:
             held = hold_signals()  # what their handlers raise would leave a caller waiting
-            self._try_here(job)
+            try:
+                self._try_here(job)
+            finally:
+                if held is not None:
+                    held.end()
         except BaseException:
             with self._lock:
                 if self._here is job:
                     self._pass_on()
             raise
-        finally:
-            if held is not None:
-                held.end()
 
     def _try_here(self, job: _Job) -> None:
         with self._lock:
