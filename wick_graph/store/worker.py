@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 Awaited = Coroutine[Any, Any, T]
 
-SLOW: Final = 0.005
+SLOW: Final = 0.02
 """Seconds of a job after which the next ones are the thread's: the disk is slow now."""
 
 PAUSE: Final = 1.0
