@@ -4,10 +4,10 @@
 
 Measured as the table is: CPU time, in rounds whose order turns, ÷ `create_agent` with its SQLite
 saver and `durability="sync"` in the same round; memory as `memory.py` measures it. Left out, one
-after the other: the disk's part in commits, the journal, both, the store, and all that is ours:
-what remains is LangGraph's loop with an agent's four nodes, empty, in the same steps. Two lines
-undo a short cut instead: the shorter loop, and commits by the loop of a lone run. Nothing is left
-out of a resumed thread: what is not stored cannot be resumed.
+after the other: the way to the store's thread and back, the disk's part in commits, both, the
+journal, the store, and all that is ours: what remains is LangGraph's loop with an agent's four
+nodes, empty, in the same steps. Nothing is left out of a resumed thread: what is not stored cannot
+be resumed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import memory
 from contenders import ALL, BARE, OURS, PEER, SAFE, SILENT, UNSTORED, wick
@@ -24,13 +25,16 @@ from rows_felt import opened, turned
 from rows_time import looping, resumed, together
 
 from wick_graph.engine import pinned
-from wick_graph.store import worker
+from wick_graph.store.worker import Worker
 
-WHOLE, APART = "LangGraph's loop unshortened", "wick_graph, stored by a thread of its own"
-UNFLUSHED, NEITHER = "wick_graph, commits not flushed", "wick_graph, not flushed, no journal"
+WHOLE = "LangGraph's loop unshortened"
+HERE, UNFLUSHED = "wick_graph, stored by the loop's thread", "wick_graph, commits not flushed"
+NEITHER, ALL_THREE = "wick_graph, both of these", "wick_graph, both, and no journal"
 _unflushed = partial(wick, synchronous="NORMAL")
-ALL.update({APART: wick, UNFLUSHED: _unflushed, NEITHER: partial(_unflushed, journal="off")})
-LEFT_OUT = (WHOLE, OURS, APART, SAFE, UNFLUSHED, SILENT, NEITHER, UNSTORED, BARE)
+ALL.update({HERE: wick, UNFLUSHED: _unflushed, NEITHER: _unflushed})
+ALL[ALL_THREE] = partial(_unflushed, journal="off")
+IN_PLACE = (HERE, NEITHER, ALL_THREE)
+LEFT_OUT = (WHOLE, OURS, SAFE, HERE, UNFLUSHED, NEITHER, SILENT, ALL_THREE, UNSTORED, BARE)
 STORED = (WHOLE, OURS, SILENT)
 
 MEASURES: dict[str, tuple[str, tuple[str, ...], Callable[[str], Run]]] = {
@@ -42,20 +46,25 @@ MEASURES: dict[str, tuple[str, tuple[str, ...], Callable[[str], Run]]] = {
 }
 
 
+def _at_once(worker: Worker, work: Any, future: Any, *, long: bool = False) -> None:
+    """Do in the caller's thread what the store's would do; it holds up the loop."""
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)
+
+
 def run_of(name: str, make: Callable[[str], Run]) -> Run:
     """Measure one of them, on the loop that it is about."""
 
     async def run(folder: Path) -> Sample:
-        pauses, pinned.switch["lean"] = worker.PAUSE, name != WHOLE
-        if name == APART:  # a loop with another task is never held up
-            worker.PAUSE = 3_600.0  # type: ignore[misc]
-            other = asyncio.ensure_future(asyncio.sleep(3_600))
+        given: Any = Worker
+        give, pinned.switch["lean"] = Worker.give, name != WHOLE
+        given.give = _at_once if name in IN_PLACE else give
         try:
             return await make(OURS if name == WHOLE else name)(folder)
         finally:
-            worker.PAUSE, pinned.switch["lean"] = pauses, True
-            if name == APART:
-                other.cancel()
+            given.give, pinned.switch["lean"] = give, True
 
     return run
 

@@ -282,60 +282,52 @@ _get: Final[Callable[[int], Any]] = vars(signal.getsignal).get("__wrapped__", si
 
 _put: Final[Callable[[int, Any], Any]] = vars(signal.signal).get("__wrapped__", signal.signal)
 
-_RAISING: Final = tuple(
-    number
-    for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-    if (number := getattr(signal, name, None)) is not None
-)
-"""Signals that programs have handlers for, which may raise."""
 
+class HeldInterrupt:
+    """Lets a first Ctrl-C wait for an end; a second one is raised at once.
 
-class HeldSignals:
-    """Lets signals wait for an end: their handlers raise between any two steps of the main thread.
-
-    So also in the middle of a commit, or between taking a lease and knowing of it.
+    Python raises KeyboardInterrupt in the main thread between any two steps: also in the middle of
+    a commit, or between taking a lease and knowing of it.
     """
 
-    __slots__ = ("_came", "_handlers", "_is_patient")
+    __slots__ = ("_came", "_handler", "_is_over")
 
-    def __init__(self, handlers: dict[int, Handler], *, is_patient: bool) -> None:
-        self._handlers, self._is_patient = handlers, is_patient
+    def __init__(self, handler: Handler) -> None:
+        self._handler, self._is_over = handler, False
         self._came: list[tuple[int, FrameType | None]] = []
         _held.append(self)
-        for number in handlers:
-            _put(number, self._later)
+        _put(signal.SIGINT, self._later)
 
     def _later(self, number: int, frame: FrameType | None) -> None:
         self._came.append((number, frame))
-        if not self._is_patient and len(self._came) > 1:  # who asks twice does not want to wait
+        if not self._is_over and len(self._came) > 1:  # who asks twice does not want to wait
             self._came.clear()
-            self._handlers[number](number, frame)
+            self._handler(number, frame)
 
     def has_come(self) -> bool:
-        """Return whether a signal waits."""
+        """Return whether one waits."""
         return bool(self._came)
 
     def put_back(self) -> None:
-        """Put the handlers back; a signal that waits comes with `end`."""
-        self._is_patient = True
+        """Put the handler back; a Ctrl-C that waits comes with `end`."""
+        self._is_over = True
         if self in _held:
             _held.remove(self)
-            for number, handler in self._handlers.items():
-                _put(number, handler)
+            _put(signal.SIGINT, self._handler)
 
     def end(self) -> None:
-        """Put the handlers back, and call those of the signals that wait."""
+        """Put the handler back, and call it if a Ctrl-C waits."""
         self.put_back()
         came, self._came = self._came, []
         for number, frame in came:
-            self._handlers[number](number, frame)
+            self._handler(number, frame)
 
 
-_held: Final[list[HeldSignals]] = []
-"""What lets signals wait now, the last one first to end."""
+_held: Final[list[HeldInterrupt]] = []
+"""What lets Ctrl-C wait now, the last one first to end."""
 
 
-def hold_interrupt(*, of_python: bool = False) -> HeldSignals | None:
+def hold_interrupt(*, of_python: bool = False) -> HeldInterrupt | None:
     """Let a first Ctrl-C wait until `end`; None outside the main thread, which alone gets it.
 
     A second one does not wait. With `of_python`, hold it only if it raises KeyboardInterrupt: no
@@ -345,15 +337,7 @@ def hold_interrupt(*, of_python: bool = False) -> HeldSignals | None:
         return None
     handler = _get(signal.SIGINT)
     fits = handler is signal.default_int_handler if of_python else callable(handler)
-    return HeldSignals({signal.SIGINT: handler}, is_patient=False) if fits else None
-
-
-def hold_signals() -> HeldSignals | None:
-    """Let all signals wait until `end`, for a moment; None outside the main thread."""
-    if threading.get_ident() != threading.main_thread().ident:
-        return None
-    found = {number: handler for number in _RAISING if callable(handler := _get(number))}
-    return HeldSignals(found, is_patient=True) if found else None
+    return HeldInterrupt(handler) if fits else None
 
 
 def _put_all_back() -> None:

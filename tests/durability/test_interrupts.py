@@ -5,13 +5,11 @@ Python raises KeyboardInterrupt between any two steps of the main thread.
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from typing import Any
 import pytest
 
 from wick_graph import Agent, SqlSaver
-from wick_graph.store import worker
 from wick_graph.store.leases import Leases
 from wick_graph.store.sqlite import Sqlite
 from wick_graph.store.verify import verify
@@ -114,27 +111,9 @@ def adder(tmp_path: Path) -> Iterator[Agent]:
         yield Agent("a", model, tools=[add], store=store)
 
 
-def in_a_loop(agent: Agent, thread: str) -> Any:
-    """Run as a program does that has a loop of its own: Ctrl-C is raised in the middle of it."""
-    loop = asyncio.new_event_loop()
-    try:
-        return loop.run_until_complete(agent.ainvoke("1 + 2?", thread_id=thread))
-    finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-            with suppress(asyncio.CancelledError, KeyboardInterrupt):
-                loop.run_until_complete(task)
-        loop.close()
-
-
-def at_once(agent: Agent, thread: str) -> Any:
-    return agent.invoke("1 + 2?", thread_id=thread)
-
-
 @pytest.mark.usefixtures("interrupts")
-@pytest.mark.parametrize("run", [at_once, in_a_loop])
 def test_a_ctrl_c_in_the_middle_of_a_transaction_is_just_that(
-    adder: Agent, monkeypatch: pytest.MonkeyPatch, run: Callable[[Agent, str], Any]
+    adder: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is raised as it is, when the transaction is whole; the store goes on."""
     begin, left, main = Sqlite.begin, [0], threading.main_thread()
@@ -149,19 +128,16 @@ def test_a_ctrl_c_in_the_middle_of_a_transaction_is_just_that(
         return made
 
     monkeypatch.setattr(Sqlite, "begin", interrupted)
-    monkeypatch.setattr(worker, "SLOW", 3_600.0)
     came = 0
     for at in range(1, STEPS):
         left[0] = at
-        store._core.worker._not_before = 0.0  # the run that was left was not alone
         try:
-            run(adder, f"t{at}")
+            adder.invoke("1 + 2?", thread_id=f"t{at}")
         except KeyboardInterrupt:
             came += 1
         left[0] = 0
         assert adder.invoke("1 + 2?", thread_id=f"after-{at}").text == "3."
-    gc.collect()
-    assert came
+    assert came >= 2
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert verify(store).is_whole
 
@@ -252,46 +228,3 @@ def test_a_child_of_a_thread_has_the_handler_of_the_program(adder: Agent) -> Non
         store.threads.list()
     assert codes == [0] * 20
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.mark.usefixtures("interrupts")
-@pytest.mark.parametrize(("name", "times"), [("SIGTERM", 1), ("SIGALRM", 1), ("SIGINT", 2)])
-def test_what_a_handler_raises_leaves_no_caller_waiting(
-    adder: Agent, monkeypatch: pytest.MonkeyPatch, name: str, times: int
-) -> None:
-    """A loop that stores its own steps runs in the thread that gets signals."""
-    begin, left, number = Sqlite.begin, [0], getattr(signal, name)
-    store: Any = adder.store
-
-    def leave(number: int, frame: Any) -> None:
-        raise SystemExit(3)
-
-    def signalled(self: Sqlite, *args: Any, **more: Any) -> Any:
-        made = begin(self, *args, **more)
-        left[0] -= threading.current_thread() is threading.main_thread()
-        if left[0] == 0:
-            left[0] = -1_000
-            for _ in range(times):
-                os.kill(os.getpid(), number)
-        return made
-
-    monkeypatch.setattr(Sqlite, "begin", signalled)
-    monkeypatch.setattr(worker, "SLOW", 3_600.0)
-    before = signal.signal(number, leave)
-    came = 0
-    try:
-        for at in range(1, STEPS):
-            left[0] = at
-            store._core.worker._not_before = 0.0
-            try:
-                in_a_loop(adder, f"t{at}")
-            except SystemExit:
-                came += 1
-            left[0] = -1_000
-            assert signal.getsignal(number) is leave
-            assert adder.invoke("1 + 2?", thread_id=f"after-{at}").text == "3."
-    finally:
-        signal.signal(number, before)
-    gc.collect()
-    assert came
-    assert verify(store).is_whole

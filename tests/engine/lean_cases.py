@@ -733,8 +733,8 @@ def without_threads() -> Iterator[None]:
     loops: Any = _executor
     give, pool = worker.Worker.give, loops.get_executor_for_config
 
-    def at_once(self: Any, work: Any, future: Any, **size: bool) -> None:
-        job = worker._Job(work, future.get_loop(), future, False)
+    def at_once(self: Any, work: Any, future: Any, *, long: bool = False) -> None:
+        job = worker._Job(work, future.get_loop(), future, long)
         worker._run(job)
         job.loop.call_soon(worker._resolve, [job])
 

@@ -419,22 +419,4 @@ DURABLE: Final = (
         ("test_a_kill_between_the_reply_and_the_end_asks_no_model",),
         ("Router.invoke", "observed=run.observed or gives,", "observed=run.observed,"),
     ),
-    mutant(
-        "loop-with-others-held-up",
-        "No commit holds up a loop that has another task.",
-        ("test_a_loop_with_another_task_is_not_held_up",),
-        ("Worker._is_alone", "<= 1", "<= 2"),
-    ),
-    mutant(
-        "loop-waits-for-a-process",
-        "A loop that stores its own steps does not wait for another process.",
-        ("test_it_does_not_wait_for_another_process",),
-        ("Transactions.claim", "self.dialect.is_free(db)", "True"),
-    ),
-    mutant(
-        "jobs-out-of-order",
-        "A store does its jobs in the order in which it gets them.",
-        ("test_jobs_keep_their_order",),
-        ("Worker.give", "if busy or not", "if not"),
-    ),
 )

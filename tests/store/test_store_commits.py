@@ -101,9 +101,9 @@ async def test_a_step_of_one_node_is_one_hop(
     hops: list[object] = []
     give = saver._core.worker.give
 
-    def counted(work: Any, future: Any, **size: bool) -> None:
+    def counted(work: Any, future: Any, *, long: bool = False) -> None:
         hops.append(work)
-        give(work, future, **size)
+        give(work, future, long=long)
 
     monkeypatch.setattr(saver._core.worker, "give", counted)
     await looping_graph(saver, 20).ainvoke(given(), config(), durability="sync")

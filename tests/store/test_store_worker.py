@@ -1,4 +1,4 @@
-"""Who does the store's work for an event loop: its own thread, or the loop if it is alone."""
+"""The thread that does a store's work for event loops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 
 from wick_graph import Agent
 from wick_graph.errors import StorageError
-from wick_graph.store import SqlSaver, worker
+from wick_graph.store import SqlSaver
 from wick_graph.store.sqlite import BUSY_SECONDS, Connection
 from wick_graph.store.verify import verify
 from wick_graph.store.worker import Worker
@@ -25,15 +25,9 @@ from wick_graph.testing import ScriptedModel, call
 THREAD = "wick-store"
 
 
-@pytest.fixture(autouse=True)
-def _no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with other work to do takes a job for slow."""
-    monkeypatch.setattr(worker, "SLOW", 3_600.0)
-
-
 @pytest.fixture
 def saver(path: Path) -> Iterator[SqlSaver]:
-    """An open store: a loop never opens the database itself."""
+    """An open store."""
     with SqlSaver.from_url(f"sqlite:///{path}", synchronous="NORMAL") as opened:
         opened.threads.list()
         yield opened
@@ -60,47 +54,10 @@ def where(done: list[str]) -> Callable[[], str]:
 
 
 def work_of(saver: SqlSaver, done: list[str]) -> Any:
-    return saver._core.worker.run_short(where(done))
+    return saver._core.worker.run(where(done))
 
 
-@pytest.fixture
-def passed_on(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The jobs that the thread gets, such as one that meets the thread which flushes."""
-    given: list[Any] = []
-    put = Worker._put
-
-    def noted(own: Worker, job: Any) -> None:
-        given.append(job)
-        put(own, job)
-
-    monkeypatch.setattr(Worker, "_put", noted)
-    return given
-
-
-async def test_the_loop_of_a_lone_run_stores_its_steps(
-    saver: SqlSaver, passed_on: list[Any]
-) -> None:
-    for at in range(20):
-        passed_on.clear()
-        assert (await agent_of(saver).ainvoke("1 + 2?", thread_id=f"t{at}")).text == "3."
-        if not passed_on:
-            break
-    assert passed_on == []
-    assert await work_of(saver, []) == threading.current_thread().name
-
-
-async def test_a_loop_with_another_task_is_not_held_up(saver: SqlSaver) -> None:
-    other = asyncio.ensure_future(asyncio.sleep(60))
-    try:
-        assert await work_of(saver, []) == THREAD
-    finally:
-        other.cancel()
-    assert await work_of(saver, []) == THREAD  # it looks again after a while
-    saver._core.worker._not_before = 0.0
-    assert await work_of(saver, []) != THREAD
-
-
-async def test_a_job_gives_the_loop_its_turn(saver: SqlSaver, passed_on: list[Any]) -> None:
+async def test_a_job_gives_the_loop_its_turn(saver: SqlSaver) -> None:
     """Timers and cancellations are seen between two steps, however many steps there are."""
     agent, began, ended = agent_of(saver, 500), time.monotonic(), list[int]()
 
@@ -114,7 +71,6 @@ async def test_a_job_gives_the_loop_its_turn(saver: SqlSaver, passed_on: list[An
         await many()
     assert time.monotonic() - began < 10
     assert len(ended) < 500
-    assert len(passed_on) <= len(ended) + 1, "of five jobs of a run"
     assert (await agent.ainvoke("And now?", thread_id="next")).stopped_because == "done"
 
 
@@ -146,31 +102,14 @@ async def test_it_does_not_wait_for_another_thread(saver: SqlSaver) -> None:
     thread.join()
 
 
-async def test_a_slow_disk_is_the_threads(saver: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "SLOW", -1.0)
-    done: list[str] = []
-    await work_of(saver, done)
-    await work_of(saver, done)
-    assert (done[0] == THREAD, done[1] == THREAD) == (False, True)
-
-
-async def test_a_loop_in_debug_mode_is_not_held_up(saver: SqlSaver) -> None:
-    asyncio.get_running_loop().set_debug(True)
-    try:
-        assert await work_of(saver, []) == THREAD
-    finally:
-        asyncio.get_running_loop().set_debug(False)
-
-
-async def test_what_may_be_long_is_the_threads(saver: SqlSaver) -> None:
-    """Such as the read of a thread: a timeout could not come in time."""
+async def test_no_loop_does_the_work(saver: SqlSaver) -> None:
     assert await saver._core.worker.run(where([])) == THREAD
     assert await saver._core.worker.run_long(where([])) == THREAD
 
 
 def _given(saver: SqlSaver, work: Callable[[], Any]) -> asyncio.Future[Any]:
     future = asyncio.get_running_loop().create_future()
-    saver._core.worker.give(work, future, short=True)
+    saver._core.worker.give(work, future)
     return future
 
 
@@ -191,8 +130,8 @@ async def test_the_error_of_a_job_is_its_callers(saver: SqlSaver) -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        await saver._core.worker.run_short(fail)
-    assert await work_of(saver, []) == threading.current_thread().name
+        await saver._core.worker.run(fail)
+    assert await work_of(saver, []) == THREAD
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -243,8 +182,8 @@ async def test_a_cancelled_caller_ends_no_job(saver: SqlSaver) -> None:
     done: list[str] = []
     future = _given(saver, where(done))
     future.cancel()
-    await asyncio.sleep(0)
-    assert len(done) == 1
+    await work_of(saver, done)
+    assert len(done) == 2
 
 
 async def test_a_store_that_is_closed_finishes_its_jobs(saver: SqlSaver) -> None:
@@ -257,46 +196,8 @@ async def test_a_store_that_is_closed_finishes_its_jobs(saver: SqlSaver) -> None
         _given(saver, where(done))
 
 
-def test_a_loop_that_stops_leaves_its_job_to_the_thread(saver: SqlSaver) -> None:
-    done: list[str] = []
-    loop = asyncio.new_event_loop()
-
-    async def stop() -> None:
-        _given(saver, where(done))
-        loop.stop()
-        await asyncio.sleep(60)
-
-    task = loop.create_task(stop())
-    loop.run_forever()
-    assert done == []
-    task.cancel()
-    loop._ready.clear()  # type: ignore[attr-defined]  # as `close` does, which complains of a task
-    asyncio.run(_finish(saver, done))
-    assert done[0] == THREAD
-    loop.close()
-
-
-async def _finish(saver: SqlSaver, done: list[str]) -> None:
-    await work_of(saver, done)
-
-
-async def test_no_job_is_lost_if_no_thread_can_start(
-    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    first = _given(saver, where([]))
-    with pytest.raises(RuntimeError, match="new thread"):
-        _given(saver, where([]))
-    with pytest.raises(RuntimeError, match="new thread"):
-        await asyncio.wait_for(first, 20)
-    assert await work_of(saver, []) == threading.current_thread().name
-
-
 def test_each_loop_gets_the_results_of_its_own_jobs(saver: SqlSaver) -> None:
-    """Loops in many threads: each is alone in its own, and all share the store."""
+    """Loops in many threads share the store."""
     errors: list[BaseException] = []
 
     async def use(mine: int) -> None:
@@ -328,36 +229,6 @@ async def _of(future: asyncio.Future[Any]) -> Any:
     return await future
 
 
-@contextmanager
-def counted(saver: SqlSaver) -> Iterator[list[str]]:
-    seen: list[str] = []
-    db: Any = saver._core._connection
-    db.set_trace_callback(lambda text: seen.append(text) if text == "COMMIT" else None)
-    try:
-        yield seen
-    finally:
-        db.set_trace_callback(None)
-
-
-async def test_a_lone_run_makes_no_more_commits_than_one_beside_others(saver: SqlSaver) -> None:
-    agent = agent_of(saver, 2)
-    with counted(saver) as alone:
-        await agent.ainvoke("1 + 2?", thread_id="a")
-    other = asyncio.ensure_future(asyncio.sleep(60))
-    saver._core.worker._not_before = time.monotonic() + 60
-    with counted(saver) as beside:
-        await agent.ainvoke("1 + 2?", thread_id="b")
-    other.cancel()
-    assert len(alone) <= len(beside)
-
-
-async def test_no_loop_waits_for_a_server(postgres_url: str) -> None:
-    """Each statement is a trip through a network."""
-    with SqlSaver.from_url(postgres_url) as saver:
-        saver.threads.list()
-        assert await work_of(saver, []) == THREAD
-
-
 def test_a_worker_of_a_store_that_is_gone_does_its_jobs() -> None:
     class Gone:
         """A store that a finalizer still uses."""
@@ -368,7 +239,7 @@ def test_a_worker_of_a_store_that_is_gone_does_its_jobs() -> None:
         store: Any = Gone()
         own = Worker(store)
         del store
-        await own.run_short(where(made))
+        await own.run(where(made))
 
     asyncio.run(use())
     assert made == [THREAD]

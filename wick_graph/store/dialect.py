@@ -104,10 +104,6 @@ class Dialect(ABC):
         The commit of a `light` one need not wait for the disk.
         """
 
-    def is_free(self, db: Database) -> bool:
-        """Return whether a transaction could begin at once; False if it takes a wait to know."""
-        return False
-
     @abstractmethod
     def explained(self, error: Exception) -> StorageError:
         """Turn an error of the driver into a sentence with a remedy."""

@@ -125,7 +125,7 @@ class Ledger:
         self, key: str, name: str, args: Mapping[str, Any]
     ) -> Awaitable[Finished | OutcomeUnknown | None]:
         """Do `lookup` in the store's thread."""
-        return self._core.worker.run_short(self.lookup, key, name, args)
+        return self._core.worker.run(self.lookup, key, name, args)
 
     def finish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> None:
         """Commit a call's whole result; only then may it be used.
@@ -139,25 +139,25 @@ class Ledger:
         self, key: str, name: str, args: Mapping[str, Any], replay: Replay
     ) -> Awaitable[Verdict]:
         """Do `begin` in the store's thread."""
-        return self._core.worker.run_short(self.begin, key, name, args, replay)
+        return self._core.worker.run(self.begin, key, name, args, replay)
 
     def afinish(self, key: str, name: str, args: Mapping[str, Any], fields: Any) -> Awaitable[None]:
         """Do `finish` in the store's thread."""
-        return self._core.worker.run_short(self.finish, key, name, args, fields)
+        return self._core.worker.run(self.finish, key, name, args, fields)
 
     def arecorded(self, key: str, name: str, args: Mapping[str, Any]) -> Awaitable[Finished | None]:
         """Do `recorded` in the store's thread."""
-        return self._core.worker.run_short(self.recorded, key, name, args)
+        return self._core.worker.run(self.recorded, key, name, args)
 
     def abegun(
         self, key: str, name: str, args: Mapping[str, Any]
     ) -> Awaitable[Finished | Execute | None]:
         """Do `begun` in the store's thread."""
-        return self._core.worker.run_short(self.begun, key, name, args)
+        return self._core.worker.run(self.begun, key, name, args)
 
     def amark_waiting(self, key: str, name: str, args: Mapping[str, Any]) -> Awaitable[None]:
         """Do `mark_waiting` in the store's thread."""
-        return self._core.worker.run_short(self.mark_waiting, key, name, args)
+        return self._core.worker.run(self.mark_waiting, key, name, args)
 
     def note(self, key: str, what: str, state: str, fields: Any) -> None:
         """Record a fact beside a call, and replace the fact that was recorded there.
@@ -182,7 +182,7 @@ class Ledger:
 
     def anote(self, key: str, what: str, state: str, fields: Any) -> Awaitable[None]:
         """Do `note` in the store's thread."""
-        return self._core.worker.run_short(self.note, key, what, state, fields)
+        return self._core.worker.run(self.note, key, what, state, fields)
 
     def anoted(self, key: str) -> Awaitable[tuple[str, Any] | None]:
         """Do `noted` in the store's thread."""

@@ -453,7 +453,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         full = metadata_of(config, metadata)
         now = self._saving.checkpoint(at, config, checkpoint, full, new_versions)
         if now is not None:
-            await self._core.worker.run_short(now)
+            await self._core.worker.run(now)
         return Address(at.thread_id, at.ns, checkpoint["id"]).config()
 
     async def aput_writes(
@@ -466,7 +466,7 @@ class SqlSaver(BaseCheckpointSaver[int]):
         """Do `put_writes` in the store's thread; writes that may wait are deferred at once."""
         now = self._saving.writes(config, writes, task_id, task_path)
         if now is not None:
-            await self._core.worker.run_short(now)
+            await self._core.worker.run(now)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do `get_tuple` in the store's thread."""
@@ -569,7 +569,7 @@ class Direct:
         Raises:
             StorageError: The store is closed.
         """
-        self._core.worker.give(now, future, short=True)
+        self._core.worker.give(now, future)
 
 
 def _latest(rows: list[Row]) -> set[int]:

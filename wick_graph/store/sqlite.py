@@ -520,18 +520,6 @@ class Sqlite(Dialect):
         version: int = db.execute("PRAGMA data_version").fetchone()[0]
         return version
 
-    def is_free(self, db: Database) -> bool:
-        """Return whether no other connection writes to the file now."""
-        try:
-            db.execute("PRAGMA busy_timeout=0")
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("ROLLBACK")
-        except sqlite3.Error:  # who waits for the file gets the error
-            return False
-        finally:
-            db.execute(f"PRAGMA busy_timeout={int(self.wait * 1000)}")
-        return True
-
     def look(self) -> None:
         """Make sure that the file is still the one that was opened.
 

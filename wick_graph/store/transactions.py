@@ -18,7 +18,7 @@ from itertools import count
 from typing import Final, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
-from wick_graph.machine import HeldSignals, at_fork, hold_interrupt
+from wick_graph.machine import HeldInterrupt, at_fork, hold_interrupt
 from wick_graph.store.blocks import block
 from wick_graph.store.commit_policy import DeferredWrites, Entry, Flusher
 from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
@@ -184,7 +184,7 @@ class DatabaseLock:
         self._owner = 0
         """The thread that has it; 0 if none has."""
         self._depth = 0
-        self._held: HeldSignals | None = None
+        self._held: HeldInterrupt | None = None
         self.waiting = 0
 
     def acquire(self, *, holds: bool = True) -> None:
@@ -204,20 +204,13 @@ class DatabaseLock:
             self._owner, self._held = threading.get_ident(), held
         self._depth += 1
 
-    def acquire_at_once(self) -> bool:
-        """Acquire the database if no thread has it, this one included; let no Ctrl-C wait."""
-        if self._owner or not self._lock.acquire(blocking=False):
-            return False
-        self._owner, self._depth = threading.get_ident(), 1
-        return True
-
     def let_interrupt(self) -> None:
         """Let no Ctrl-C wait for what follows: it may take long, and leaves nothing half done."""
         if self._depth == 1 and self._held is not None:
             held, self._held = self._held, None
             held.end()
 
-    def _wait(self, held: HeldSignals | None) -> None:
+    def _wait(self, held: HeldInterrupt | None) -> None:
         with self._gate:
             self.waiting += 1
         try:
@@ -457,26 +450,6 @@ class Transactions(ABC):
         for group in joined[before:]:
             group.check()
         return made
-
-    def claim(self) -> bool:
-        """Take the database if it is open and no one else uses it; do not wait.
-
-        What is done with it then waits for nothing but the disk. Give it back by `release`, and
-        hold signals back until then.
-        """
-        if self._connection is None or not self._db_lock.acquire_at_once():
-            return False
-        db, is_free = self._connection, False
-        try:
-            is_free = db is not None and self._group is None and self.dialect.is_free(db)
-        finally:
-            if not is_free:
-                self._db_lock.release()
-        return is_free
-
-    def release(self) -> None:
-        """Give a claimed database back."""
-        self._db_lock.release()
 
     def _join(self, thread_id: str | None = None) -> Group:
         """Enter the open group, or begin one; write deferred writes; lock the thread."""

@@ -1,25 +1,19 @@
-"""Who does the store's work for event loops: a thread, or the loop if its only task waits for it.
-
-A hop to a thread and back keeps the loop free for its other tasks. It costs a tenth of a short
-turn, most of it afterwards, in cold caches; a loop without other tasks has nothing of it.
-"""
+"""One thread that does the store's work for event loops, with one hop per call."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from wick_graph.errors import StorageError
-from wick_graph.machine import hold_signals
 from wick_graph.store.transactions import MEMBERS, Group
 from wick_graph.types import Firm
 
@@ -29,24 +23,12 @@ T = TypeVar("T")
 
 Awaited = Coroutine[Any, Any, T]
 
-SLOW: Final = 0.02
-"""Seconds of a job after which the next ones are the thread's: the disk is slow now."""
-
-PAUSE: Final = 1.0
-"""Seconds until the worker looks again whether a loop can do its own work."""
-
 
 class Batching(Protocol):
     """A store, as the worker sees it: several jobs can share one commit."""
 
     def batch(self) -> AbstractContextManager[list[Group]]:
         """Put off commits until the end of the block; collect the groups of its writers."""
-
-    def claim(self) -> bool:
-        """Take the database if it is open and free; do not wait for it."""
-
-    def release(self) -> None:
-        """Give a claimed database back."""
 
 
 @dataclass(slots=True)
@@ -61,13 +43,10 @@ class _Job:
 
 
 class Worker:
-    """Runs functions one after the other in a thread of its own, made when one is needed.
+    """Runs functions one after the other in a thread of its own, made at the first call.
 
     Jobs that wait at the same time share one commit, and no caller gets a result before it. A job
     that has started is finished even if its caller is cancelled.
-
-    The loop does a short job itself, at its next turn, if it has one task alone, no other job is
-    under way and the database is free. So it is held up for one commit, as by a slow callback.
     """
 
     def __init__(self, store: Batching) -> None:
@@ -75,14 +54,8 @@ class Worker:
         self._store = weakref.ref(store, lambda _: jobs.put(None))  # the caller keeps it alive
         self._kept: list[_Job | None] = []
         self._thread: threading.Thread | None = None
-        self._lock = threading.RLock()  # a handler of a signal may close the store
+        self._lock = threading.Lock()
         self._closed = False
-        self._given = 0
-        """Jobs that the thread has, those under way too."""
-        self._here: _Job | None = None
-        """The job that its loop does at its next turn, unless the thread gets it before."""
-        self._not_before = 0.0
-        """Until when all jobs are the thread's, by the monotonic clock."""
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaited[T]:
         """Await the result of `work` without blocking the running loop.
@@ -90,11 +63,7 @@ class Worker:
         Raises:
             StorageError: The worker was closed.
         """
-        return self._hand_in(partial(work, *args, **kwargs))
-
-    def run_short(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaited[T]:
-        """Do as `run` for one short transaction; a loop without other tasks does it itself."""
-        return self._hand_in(partial(work, *args, **kwargs), short=True)
+        return self._hand_in(partial(work, *args, **kwargs), long=False)
 
     def run_long(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaited[T]:
         """Do as `run` for work of many transactions, which share no commit with other jobs."""
@@ -107,120 +76,39 @@ class Worker:
             StorageError: The worker was closed.
         """
         future: Firm[T] = Firm()
-        self.give(partial(work, *args, **kwargs), future, short=True)
+        self.give(partial(work, *args, **kwargs), future)
         return future
 
-    async def _hand_in(
-        self, work: Callable[[], T], *, long: bool = False, short: bool = False
-    ) -> T:
+    async def _hand_in(self, work: Callable[[], T], *, long: bool) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.give(work, future, long=long, short=short)
+        self.give(work, future, long=long)
         return await future
 
-    def give(
-        self,
-        work: Callable[[], T],
-        future: asyncio.Future[T],
-        *,
-        long: bool = False,
-        short: bool = False,
-    ) -> None:
+    def give(self, work: Callable[[], T], future: asyncio.Future[T], *, long: bool = False) -> None:
         """Hand in work; its result settles a future of the running loop.
 
         Raises:
             StorageError: The worker was closed.
         """
-        job = _Job(work, future.get_loop(), future, long)
         with self._lock:
             if self._closed:
                 raise StorageError("the store is closed; open it again")
-            busy = self._given > 0 or self._here is not None
-            self._pass_on()
-            if busy or not short or not self._is_alone(job.loop):
-                self._put(job)
-            else:
-                self._here = job
-                job.loop.call_soon(self._do_here, job)
+            if self._thread is None:
+                thread = threading.Thread(target=self._serve, name="wick-store", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._jobs.put(_Job(work, future.get_loop(), future, long))
+            if self._store() is None:
+                self._jobs.put(None)
 
     def close(self) -> None:
         """Finish all jobs, then end the thread."""
         with self._lock:
             self._closed = True
-            self._pass_on()
             thread = self._thread
             self._jobs.put(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-
-    def _put(self, job: _Job) -> None:
-        """Give a job to the thread."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._serve, name="wick-store", daemon=True)
-            thread.start()
-            self._thread = thread
-        self._given += 1
-        self._jobs.put(job)
-        if self._store() is None:
-            self._jobs.put(None)
-
-    # --- in the loop
-
-    def _is_alone(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether a loop has nothing to do but to wait for the job of its only task.
-
-        A loop in debug mode tells of all that holds it up.
-        """
-        now = time.monotonic()
-        if now < self._not_before:
-            return False
-        if len(asyncio.all_tasks(loop)) <= 1 and not loop.get_debug():
-            return True
-        self._not_before = now + PAUSE
-        return False
-
-    def _pass_on(self) -> None:
-        """Give the job that its loop has not begun to the thread."""
-        job, self._here = self._here, None
-        if job is None:
-            return
-        try:
-            self._put(job)
-        except RuntimeError as error:  # the process can have no more threads
-            job.error = error
-            job.loop.call_soon_threadsafe(_resolve, [job])
-
-    def _do_here(self, job: _Job) -> None:
-        try:
-            held = hold_signals()  # what their handlers raise would leave a caller waiting
-            try:
-                self._try_here(job)
-            finally:
-                if held is not None:
-                    held.end()
-        except BaseException:
-            with self._lock:
-                if self._here is job:
-                    self._pass_on()
-            raise
-
-    def _try_here(self, job: _Job) -> None:
-        with self._lock:
-            if self._here is not job:  # the thread has it
-                return
-            store, began = self._store(), time.monotonic()
-            if store is None or not store.claim():
-                self._pass_on()
-                return
-            self._here = None
-        try:
-            _run_together(store, [job])
-            _resolve([job])
-        finally:
-            store.release()
-        if (now := time.monotonic()) - began > SLOW:
-            self._not_before = now + PAUSE
-
-    # --- in the thread
 
     def _serve(self) -> None:
         while not self._is_over():
@@ -256,8 +144,6 @@ class Worker:
                 _run(job)
         else:
             _run_together(store, jobs)
-        with self._lock:
-            self._given -= len(jobs)
         by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         for job in jobs:
             by_loop.setdefault(job.loop, []).append(job)
