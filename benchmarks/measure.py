@@ -6,7 +6,9 @@ import argparse
 import gc
 import sqlite3
 import statistics
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ Run = Callable[[Path], Awaitable["Sample"]]
 
 @dataclass(frozen=True)
 class Sample:
-    """What one round took, in seconds."""
+    """What one round took, in seconds; `cpu` in bytecodes while they are counted."""
 
     wall: float
     cpu: float
@@ -80,9 +82,60 @@ class Row:
 async def timed(work: Callable[[], Awaitable[Any]], per: int = 1) -> Sample:
     """Run once and divide by how many things were done."""
     gc.collect()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), cost()
     await work()
-    return Sample((time.perf_counter() - wall) / per, (time.process_time() - cpu) / per)
+    return Sample((time.perf_counter() - wall) / per, (cost() - cpu) / per)
+
+
+_counting: list[Bytecodes] = []
+
+
+def cost() -> float:
+    """Return the CPU time of this process so far; while bytecodes are counted, their number."""
+    return _counting[-1].total() if _counting else time.process_time()
+
+
+class Bytecodes:
+    """Counts the bytecodes that Python runs in this thread and in those that begin meanwhile.
+
+    Counts do not depend on the machine or on what else runs there, as times do. What C code does
+    within a bytecode, and what the kernel does, is not in them.
+    """
+
+    def __enter__(self) -> Bytecodes:
+        self._counts: list[list[int]] = []
+        self._local = threading.local()
+        threading.settrace(self._called)
+        sys.settrace(self._called)
+        _counting.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _counting.remove(self)
+        threading.settrace(None)  # type: ignore[arg-type]  # as Python's documentation has it
+        sys.settrace(None)
+
+    def total(self) -> int:
+        """Return how many there have been, in all threads."""
+        return sum(count[0] for count in self._counts)
+
+    def _called(self, frame: Any, event: str, arg: Any) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._counter()
+
+    def _counter(self) -> Any:
+        found = getattr(self._local, "found", None)
+        if found is None:
+            count = [0]
+            self._counts.append(count)
+
+            def found(frame: Any, event: str, arg: Any) -> Any:
+                if event == "opcode":
+                    count[0] += 1
+                return found
+
+            self._local.found = found
+        return found
 
 
 async def rounds(runs: Mapping[str, Run], count: int) -> dict[str, list[Sample]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contenders import ALL, OURS, PEER, TOOLS
-from measure import Row, Run, Sample, Spread, rounds, row_of, timed
+from measure import Row, Run, Sample, Spread, cost, rounds, row_of, timed
 from rows_time import fresh
 from server import script_of, streams_of
 from workload import Once, Turns
@@ -25,7 +25,7 @@ def opened(name: str, threads: int) -> Run:
         marks: list[tuple[float, float]] = []
 
         def now() -> None:
-            marks.append((time.perf_counter(), time.process_time()))
+            marks.append((time.perf_counter(), cost()))
 
         wall = cpu = 0.0
         async with ALL[name](Once(on_call=now), TOOLS, folder / "bench.db") as ask:

@@ -209,7 +209,8 @@ async def through_hooks(
     request: ModelRequest, ctx: NodeContext, writes: Writes
 ) -> tuple[AIMessage, ModelRequest | None]:
     """Return the reply, and the last request to the model for it, None if there was none."""
-    layers, sent = ctx.spec.hooks.wrap_model_call, list[ModelRequest]()
+    layers = ctx.spec.hooks.wrap_model_call
+    sent: list[ModelRequest] = []
     try:
         if layers:
             reply: AIMessage = await _onion(ctx, writes, sent).run(request)

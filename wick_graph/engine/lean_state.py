@@ -309,7 +309,7 @@ _achannels: Final[Any] = vars(_loop)["achannels_from_checkpoint"]
 
 def channels_from_checkpoint(specs: Any, checkpoint: Any, **options: Any) -> Any:
     """Return a checkpoint's channels and managed values."""
-    made, managed = channels_of(specs, checkpoint), dict[str, Any]()
+    made, managed = channels_of(specs, checkpoint), {}
     if made is None:
         made, managed = _channels(specs, checkpoint, **options)
     return Channels(made), managed
@@ -317,7 +317,7 @@ def channels_from_checkpoint(specs: Any, checkpoint: Any, **options: Any) -> Any
 
 async def achannels_from_checkpoint(specs: Any, checkpoint: Any, **options: Any) -> Any:
     """Return a checkpoint's channels and managed values."""
-    made, managed = channels_of(specs, checkpoint), dict[str, Any]()
+    made, managed = channels_of(specs, checkpoint), {}
     if made is None:
         made, managed = await _achannels(specs, checkpoint, **options)
     return Channels(made), managed

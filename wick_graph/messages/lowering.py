@@ -733,7 +733,7 @@ def _plain_ones(messages: list[BaseMessage]) -> list[BaseMessage] | None:
     Nearly all chains are such; a resumed thread is lowered as a whole, so there is no call for each
     message.
     """
-    out = list[BaseMessage]()
+    out: list[BaseMessage] = []
     for message in messages:
         kind, name = type(message), message.name
         if kind is ToolMessage:

@@ -457,7 +457,8 @@ class Codec:
             The values, and the indexes of those that `join` must rebuild, which are None here: all
             but messages with an id and of plain data, which nearly all are.
         """
-        made, left = list[Any](), list[int]()
+        made: list[Any] = []
+        left: list[int] = []
         add, unpackb, tag = made.append, ormsgpack.unpackb, int(Tag.COMPACT)
         for item in items:
             head, core = item[0], item[1]

@@ -242,7 +242,8 @@ class CheckpointBody:
         at, end = len(marks), sizes[0]
         pairs: list[Any] = [None] * (2 * at)
         pairs[::2], pairs[1::2] = numbers[:at], map(table.__getitem__, marks)
-        versions, seen = pairs[:end], list[Any]()
+        versions = pairs[:end]
+        seen: list[Any] = []
         for size in sizes[1:]:
             seen += (numbers[at], pairs[end : end + size])
             at, end = at + 1, end + size

@@ -112,7 +112,7 @@ class ItemWriter:
         self._cache = cache
         self._codec = codec
         self._rows: list[tuple[int, int | None, bytes]] = []
-        self._lately = defaultdict[int, dict[tuple[Any, ...], int]](dict)
+        self._lately: dict[int, dict[tuple[Any, ...], int]] = defaultdict(dict)
         """By lane, where this transaction has put the elements of writes, by their identity: a
         checkpoint that is saved together with its step's writes holds the same objects."""
         self._alive: list[Any] = []
@@ -193,7 +193,8 @@ class ItemWriter:
         done = len(known.values) if known else 0
         if self._cache.unlearned and len(values) - done > _FEW:
             learn_lately_read(self._db, self._cache, self._thread_id)
-        own, rest = list(known.ranges) if known else [], list[int]()
+        own: list[int] = list(known.ranges) if known else []
+        rest: list[int] = []
         into, new = own, own if home is lane else rest
         fresh = values[done:]
         ones = [*_identities(None if keys is None else keys[done:], fresh)]

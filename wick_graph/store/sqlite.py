@@ -61,9 +61,9 @@ _in_use: Final[dict[Place, set[int]]] = {}
 
 
 if (bytes, sqlite3.PrepareProtocol) not in sqlite3.adapters:
-    # `bytes` returns the same object. Without an adapter, sqlite3 makes an `AttributeError` inside
-    # for each value of this type that it binds, and most of ours are of it.
-    sqlite3.register_adapter(bytes, bytes)
+    # This method returns the same object. Without an adapter, sqlite3 makes an `AttributeError`
+    # inside for each value of this type that it binds, and most of ours are of it.
+    sqlite3.register_adapter(bytes, bytes.__bytes__)
 
 
 _execute: Final = sqlite3.Connection.execute
