@@ -127,6 +127,8 @@ def test_a_new_file_is_made(tmp_path: Path, how: str) -> None:
         pytest.param("sqlite:///x.db?mode=memory", id="E16-options"),
         pytest.param("sqlite:///file:x?mode=memory", id="E16-file URI"),
         pytest.param("sqlite://host/x.db", id="host"),
+        pytest.param("sqlite://:memory:", id="a port that is none"),
+        pytest.param("sqlite://[::1/x.db", id="half an address"),
     ],
 )
 def test_a_url_that_we_cannot_serve_is_refused(url: str) -> None:

@@ -243,6 +243,7 @@ def test_s3_migrations_are_one_transaction(url: str) -> None:
     "url",
     [
         pytest.param("postgresql://u:s3cr3t@h:port/d", id="port"),
+        pytest.param("postgresql://u:s3cr3t@[::1/d", id="half an address"),
         pytest.param("postgresql://u:s3cr3t@h/d?nonsense=1", id="option"),
         pytest.param("postgresql://u:s3cr3t@h/d?schema=a-b", id="schema"),
         pytest.param('postgresql://u:s3cr3t@h/d?schema=a";DROP', id="schema with SQL"),

@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: de0abe5ae500fb53ffc2c94dea84bc91
+-- process takes it from here once it or a module that makes it has changed: a294d49c7c9cd368b6e7b785a332e122
 
 --: sqlite schema
 CREATE TABLE blobs (

@@ -76,6 +76,11 @@ class Target:
         return " ".join(text.split())
 
 
+_UNREADABLE: Final = (
+    "the store's URL cannot be read; write postgresql://user:password@host:5432/name"
+)
+
+
 def driver() -> Any:
     """Import psycopg.
 
@@ -97,7 +102,10 @@ def target_of(url: str) -> Target:
             password.
     """
     psycopg = driver()
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise StorageError(_UNREADABLE) from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema, timeout = options.pop("schema", "wick"), options.pop("statement_timeout", "30s")
     if not _SCHEMA.fullmatch(schema):
@@ -111,9 +119,7 @@ def target_of(url: str) -> Target:
     try:
         known = psycopg.conninfo.conninfo_to_dict(conninfo)
     except psycopg.Error:
-        raise StorageError(
-            "the store's URL cannot be read; write postgresql://user:password@host:5432/name"
-        ) from None
+        raise StorageError(_UNREADABLE) from None
     host, port = known.get("host") or "localhost", known.get("port") or "5432"
     name = f"{known.get('dbname') or known.get('user') or ''} at {host}:{port} (schema {schema})"
     secrets = {str(known[key]) for key in ("password", "sslpassword") if known.get(key)}

@@ -589,7 +589,7 @@ def _parsed(url: str) -> str | None:
     """Return what a URL names, which may be quoted."""
     try:
         parts = sql.make_url(url)
-    except sql.exc.ArgumentError:
+    except (sql.exc.ArgumentError, ValueError):
         raise StorageError(
             "the store's URL cannot be read; write sqlite:///path/to/file.db"
         ) from None
