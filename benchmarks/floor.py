@@ -1,6 +1,6 @@
 """What a turn would cost with parts of the engine left out: the floors under the table's goals.
 
-    python benchmarks/floor.py [--rounds 3] [--only KEY,…] [--count]
+    python benchmarks/floor.py [--rounds 3] [--only KEY,…] [--count [--threads 30]]
 
 Measured as the table is: CPU time, in rounds whose order turns, ÷ `create_agent` with its SQLite
 saver and `durability="sync"` in the same round; memory as `memory.py` measures it. Left out, one
@@ -109,12 +109,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join([*MEASURES, "memory"]), help="keys, by commas")
     parser.add_argument("--count", action="store_true", help="bytecodes of `opening` and `turn`")
+    parser.add_argument("--threads", type=int, default=30, help="of which bytecodes are counted")
     options = parser.parse_args()
     keys = options.only.split(",")
     if options.count:
         for key in COUNTABLE:
             if key in keys:
-                asyncio.run(counted(key, 30))
+                asyncio.run(counted(key, options.threads))
         return
     for key in MEASURES:
         if key in keys:

@@ -110,6 +110,20 @@ def test_plots_are_left_out_with_a_sentence_where_the_library_is_absent(tmp_path
     assert not (tmp_path / "plots").exists()
 
 
+def test_bytecodes_are_counted_for_what_is_left_out(tmp_path: Path) -> None:
+    script = str(ROOT / "benchmarks" / "floor.py")
+    command = [sys.executable, script, "--count", "--only", "turn", "--threads", "2"]
+    made = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    counts = {
+        line[:42].strip(): int(line[42:].split()[0].replace(",", ""))
+        for line in made.stdout.splitlines()[1:]
+    }
+    assert counts["wick_graph"] > counts["wick_graph, no journal"]
+    assert counts["wick_graph, no journal"] > 1.5 * counts["wick_graph, nothing stored"]
+    assert counts["create_agent"] > counts["create_agent, nothing stored"] > 0
+    assert counts["LangGraph's loop unshortened"] > 1.2 * counts["wick_graph"]
+
+
 @pytest.mark.parametrize("more", [[], ["--plain"]])
 def test_a_long_thread_is_made_and_opened(more: list[str], tmp_path: Path) -> None:
     script = str(ROOT / "benchmarks" / "long_thread.py")
