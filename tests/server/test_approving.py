@@ -85,6 +85,30 @@ def test_who_may_run_decides_nothing_by_responding(http: Http, thread: str, stat
     assert len(waiting(http("run"), thread)) == 1
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        *({}, {"status": "answered"}, {"response": None}, {"response": ""}, {"response": "no"}),
+        *({"response": True}, {"response": {"decision": "x"}}, {"response": {"approve": True}}),
+        {"response": {"decision": "edit"}},
+    ],
+    ids=str,
+)
+def test_what_is_no_decision_is_no_response(http: Http, thread: str, body: Any) -> None:
+    (question,) = waiting(http("run"), thread)
+    got = http("approve").post(f"/agents/hitl/{question['id']}/respond", json=body)
+    assert got.status_code == 400, got.json()
+    assert waiting(http("run"), thread) == [question]
+
+
+def test_a_word_rejects_a_call(http: Http, thread: str) -> None:
+    (question,) = waiting(http("run"), thread)
+    path = f"/agents/hitl/{question['id']}/respond"
+    run = http("approve").post(path, json={"response": "reject"}).json()["run"]
+    assert run["tool_calls"][0]["error"]
+    assert not run["interrupted"]
+
+
 @pytest.mark.parametrize("answer", [True, "approve", ["approve"], {"approve": True}])
 def test_what_is_no_decision_lets_nothing_run(http: Http, thread: str, answer: Any) -> None:
     body = {"thread_id": thread, "answer": answer}

@@ -55,7 +55,11 @@ USES: dict[tuple[str, str], tuple[str, Any, int]] = {
     ("POST", "/agents/resume"): ("/agents/resume", GOES_ON, 200),
     ("POST", "/agents/{agent_id}/resume"): ("/agents/careful/resume", GOES_ON, 200),
     ("GET", "/agents/hitl/{request_id}"): ("/agents/hitl/{question}", None, 200),
-    ("POST", "/agents/hitl/{request_id}/respond"): ("/agents/hitl/{question}/respond", {}, 200),
+    ("POST", "/agents/hitl/{request_id}/respond"): (
+        "/agents/hitl/{question}/respond",
+        {"response": "approve"},
+        200,
+    ),
     ("GET", "/agents/{agent_id}/flow"): ("/agents/default/flow", None, 200),
     ("PATCH", "/agents/{agent_id}/hooks"): ("/agents/default/hooks", {"add": ["todolist"]}, 200),
     ("GET", "/containers"): ("/containers", None, 200),

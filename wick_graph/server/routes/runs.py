@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Path, Response
 
 from wick_graph import langgraph_config
 from wick_graph.errors import MessageError
-from wick_graph.hooks.approvals import KIND, holds_decision, shown_in, signed
+from wick_graph.hooks.approvals import KIND, holds_decision, read_decision, shown_in, signed
 from wick_graph.messages.validation import read_input
 from wick_graph.runtime.context import Run
 from wick_graph.server import schemas
@@ -357,6 +357,9 @@ def _gap(row: StreamRow, seen: int, next_number: int) -> bytes:
 
 approval_router: Final = APIRouter(tags=["approvals"])
 
+_WORDS: Final = ("approve", "reject")
+"""The decisions that need nothing else, and may be a text."""
+
 RequestId = Annotated[
     str,
     Path(
@@ -398,14 +401,22 @@ async def respond(
 
 
 def _decision(asked: Mapping[str, Any], form: schemas.RespondForm) -> Any:
+    """Return the answer to a question; to one about a call, nothing but a decision is one.
+
+    Raises:
+        Problem: There is no answer, or it is not a decision.
+    """
+    if form.status == "answered" and "response" not in form.model_fields_set:
+        raise Problem(400, "response is required: it is the answer")
     if asked["kind"] != KIND:
         return form.response if form.status == "answered" else f"({form.status})"
     if form.status != "answered":
         message = form.response if isinstance(form.response, str) else ""
         return {"decision": "reject", "message": message}
-    if form.response is None or form.response == "approve":
-        return {"decision": "approve"}
-    return form.response
+    answer = {"decision": form.response} if form.response in _WORDS else form.response
+    if isinstance(problem := read_decision(answer), str):
+        raise Problem(400, f"{problem}; as a text, the response is approve or reject")
+    return answer
 
 
 async def _question(context: RequestContext, request_id: str) -> dict[str, Any]:
