@@ -259,6 +259,17 @@ def test_a_reader_that_leaves_ends_it_quietly(place: Place) -> None:
     assert err == b""
 
 
+@pytest.mark.parametrize("words", [["version"], ["version", "--json"], ["threads", "list"]])
+def test_an_output_that_is_full_is_said_to_be(place: Place, words: list[str]) -> None:
+    place.write("scripted")
+    place.wick("run", "Talk")
+    with Path("/dev/full").open("wb") as full:
+        process = place.start(*words, stdout=full)
+    err = process.communicate(timeout=60)[1].decode()
+    assert (process.returncode, err.count("\n")) == (1, 1)
+    assert err.startswith("wick: the output cannot be written: No space left on device")
+
+
 def test_a_terminal_gets_no_control_characters_from_a_model(place: Place) -> None:
     evil = r"""steps:
       - {text: "a\e[31mb\r\x9bc", calls: [{tool: calculate, args: {expression: "\e[2J"}}]}

@@ -17,6 +17,7 @@ from tests.support.waiting import until
 from wick_graph.errors import ConfigError
 from wick_graph.events import ChatModelStream, Done, Event, Failed
 from wick_graph.server import ServerOptions
+from wick_graph.service.detached import is_in_a_call
 from wick_graph.store import SqlSaver
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
@@ -218,6 +219,59 @@ def test_killed_in_the_middle_every_event_comes_once(server: Served) -> None:
     assert kinds[-1] == "done"
     assert "on_chat_model_retry" in kinds
     assert kinds.count("on_tool_start") == 1
+
+
+NAPS = """
+import time
+from pathlib import Path
+
+def nap() -> str:
+    \"\"\"Sleep for as long as no file says that it is morning.\"\"\"
+    while not Path("morning").exists():
+        time.sleep(0.01)
+    return "slept"
+"""
+
+
+def test_killed_in_a_tool_no_reply_is_void(tmp_path: Path) -> None:
+    (tmp_path / "naps.py").write_text(NAPS, "utf-8")
+    agents = "store: sqlite:///wick.db\nagents:\n  default:\n    model: scripted:talk.yaml\n"
+    served = Served(tmp_path, ("--no-auth", "--trust"))
+    served.write(
+        agents=f"{agents}    tools: ['naps:nap']\n",
+        talk="steps: [{text: Let me see., calls: [{tool: nap, args: {}}]}, 'Good morning.']",
+    ).start()
+    port = served.port
+    with served.http() as http, http.stream("POST", "/agents/stream", json=ASK) as got:
+        path = got.headers["content-location"]
+        next(line for line in got.iter_lines() if "on_tool_start" in line)
+        served.kill()
+    (tmp_path / "morning").touch()
+    served.start(port=port)
+    try:
+        with served.http() as http:
+            kinds = [name for _, name, _ in frames(http.get(path).text)]
+    finally:
+        served.kill()
+    assert kinds.count("done") == 1
+    assert "on_chat_model_retry" not in kinds
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_open"),
+    [
+        (["on_chat_model_start", "on_chat_model_stream", "on_chat_model_stream"], True),
+        (["on_chat_model_start", "on_subagent"], True),
+        (["on_chat_model_stream", "on_chat_model_end"], True),  # its step may not be stored
+        (["on_chat_model_end", "on_tool_start", "on_subagent"], False),
+        (["on_chat_model_end", "on_tool_start", "on_tool_end"], False),
+        (["on_chat_model_stream", "on_chat_model_retry"], False),
+        (["on_output"], False),
+        ([], False),
+    ],
+)
+def test_where_a_crash_cut_a_run_off(kinds: list[str], is_open: bool) -> None:
+    assert is_in_a_call({"event": kind} for kind in kinds) is is_open
 
 
 @pytest.mark.slow

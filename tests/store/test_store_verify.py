@@ -387,6 +387,22 @@ def test_the_commands(
     assert "not a SQLite database" in broken.json["findings"][0]["what"]
 
 
+def test_a_schema_that_cannot_be_read_is_said_to_be_damaged(
+    folder: Path, path: Path, filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA writable_schema = ON")
+    broken = "SET name = CAST(x'74df72' AS TEXT), sql = 'CREATE TABEL' WHERE name = 'threads'"
+    db.execute(f"UPDATE sqlite_master {broken}")  # SQLite's error quotes the name
+    db.close()
+    for command in (["verify", "--json"], ["repair", "--to", "new.db"]):
+        made = Inside(folder, capsys).wick("store", *command)
+        assert made.code == 1
+        assert "restore a backup" in made.out + made.err
+        assert "unexpected" not in made.out + made.err
+    assert not (folder / "new.db").exists()
+
+
 def test_what_fails_in_a_shared_commit_is_not_counted(saver: SqlSaver) -> None:
     line, core = Line(saver, "t"), saver._core
 

@@ -8,6 +8,7 @@ pipe may end at a terminal too. Only an answer goes into a pipe unchanged.
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import shutil
@@ -133,11 +134,22 @@ def write(text: str) -> None:
 
     Raises:
         BrokenPipeError: The reader has left.
+        StorageError: The output is a file, and cannot be written.
     """
+    _put(text.translate(_VISIBLE) if is_terminal(sys.stdout) else text)
+
+
+def _put(text: str) -> None:
     if sys.stdout is None:
         raise BrokenPipeError
-    sys.stdout.write(text.translate(_VISIBLE) if is_terminal(sys.stdout) else text)
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        why = error.strerror or error
+        raise StorageError(f"the output cannot be written: {why}; send it elsewhere") from error
 
 
 def print_line(text: str = "") -> None:
@@ -188,12 +200,10 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     width = _WIDE
     if is_terminal(sys.stdout):
         width = max(shutil.get_terminal_size().columns, sum(whole) + 2 * len(whole))
-    console = Console(width=width, markup=False, highlight=False, emoji=False)
-    with console.capture() as drawn:
-        console.print(made)
-    for line in drawn.get().splitlines():
-        sys.stdout.write(line.rstrip() + "\n")
-    sys.stdout.flush()
+    drawn, styled = io.StringIO(), is_terminal(sys.stdout)
+    plain: Any = {"markup": False, "highlight": False, "emoji": False}
+    Console(file=drawn, force_terminal=styled, width=width, **plain).print(made)
+    _put("".join(line.rstrip() + "\n" for line in drawn.getvalue().splitlines()))
 
 
 def exit_code(error: BaseException) -> int:

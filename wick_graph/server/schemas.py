@@ -274,8 +274,8 @@ class RespondForm(Form):
     status: Literal["answered", "denied", "cancelled"] = "answered"
     """Whether the question is answered, denied or cancelled."""
     response: Any = None
-    """The answer, which `answered` needs: `approve`, `reject` or another decision about a call as an
-    object, or what a graph asks for."""
+    """The answer, which `answered` needs: `approve`, `reject` or another decision about a call, as
+    an object; or what a graph asks for."""
     metadata: dict[str, Any] | None = None
     """Facts for the record, such as who decided."""
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from wick_graph.core.stopping import WATCH, Stopwatch
@@ -142,6 +142,19 @@ _FIRST_WORD: Final = frozenset({"on_chat_model_stream", "on_chat_model_end"})
 
 CUT_OFF: Final = "the server was restarted; the step is done again"
 
+_OF_A_CALL: Final = frozenset({"on_chat_model_start", "on_chat_model_stream", "on_chat_model_end"})
+"""Events of a model's call; after the last of them, its reply may not have been stored."""
+
+_AFTER_IT: Final = frozenset({"on_tool_start", "on_tool_end", "on_chat_model_retry"})
+"""Events that come once the reply of a call is stored, or that void it."""
+
+
+def is_in_a_call(events: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether these last events of a run end within a model's call, or just behind it."""
+    kinds = [event["event"] for event in events]
+    marks = [kind in _OF_A_CALL for kind in kinds if kind in _OF_A_CALL or kind in _AFTER_IT]
+    return bool(marks) and marks[-1]
+
 
 class DetachedRun:
     """A run in this process that does not depend on a client connection."""
@@ -203,6 +216,15 @@ class DetachedRun:
                 await writer
             self.first.set()
 
+    async def _void(self, kind: str) -> None:
+        """Say that the pieces of a call are void if it is made again, before its first event."""
+        if not self._cut_off or not (kind in _OF_A_CALL or kind in _AFTER_IT):
+            return
+        self._cut_off = False
+        if kind in _OF_A_CALL:
+            cut_off = {"error": CUT_OFF, "delay": 0}
+            await self.event_log.put(self.row.tell("on_chat_model_retry", cut_off))
+
     async def _pass_on(self, events: AsyncIterator[Event]) -> Wire:
         try:
             if self.waits and self._opening is not None:
@@ -213,10 +235,6 @@ class DetachedRun:
                 failed = event.exception if isinstance(event, Failed) else None
                 if self.recovered and isinstance(failed, ThreadBusyError):
                     raise failed
-                if self._cut_off:
-                    self._cut_off = False
-                    cut_off = {"error": CUT_OFF, "delay": 0}
-                    await self.event_log.put(self.row.tell("on_chat_model_retry", cut_off))
                 if isinstance(event, Failed):
                     self.failure, self.status = event.exception, event.stopped_because
                     cancelled = event.stopped_because == "cancelled"
@@ -226,6 +244,7 @@ class DetachedRun:
                 if isinstance(event, Done):
                     self.status, self.result = event.stopped_because, event.result
                     return wire
+                await self._void(wire["event"])
                 await self.event_log.put(wire)
                 if self._opening is not None:
                     self._open(self._opening, wire["event"])

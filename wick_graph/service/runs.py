@@ -30,7 +30,7 @@ from wick_graph.errors import (
     WickError,
 )
 from wick_graph.events import CANCELLED, Event
-from wick_graph.service.detached import DetachedRun, Openings, row_of
+from wick_graph.service.detached import DetachedRun, Openings, is_in_a_call, row_of
 from wick_graph.service.event_log import EventLog, changes, set_within
 from wick_graph.service.metrics import Metrics
 from wick_graph.service.options import Limits, Problem, log, public_message
@@ -168,6 +168,9 @@ _AWAY_SECONDS: Final = 5.0
 """Seconds for another server to end its run before its row is ended here."""
 
 _LOOK_SECONDS: Final = 0.1
+
+_LATELY: Final = 32
+"""The last events that tell where a crash cut a run off; `read` returns as many pages."""
 
 _LATEST: Final = 20
 """Latest runs of a thread among which one says where the files of its agent are."""
@@ -404,7 +407,10 @@ class Runs:
         if row.external and last < row.first and row.first > 1:
             await streams.run(streams.trim, row.thread_id, self._limits.events_kept_of_runs)
         event_log = EventLog(self._saver, row, last + 1)
-        run = DetachedRun(row, event_log, recovered=True, cut_off=last >= row.first)
+        after = max(row.first - 1, last - _LATELY)
+        told = await streams.run(streams.read, row.thread_id, after, row) if last > after else []
+        cut_off = is_in_a_call(event for number, event in told if number <= last)
+        run = DetachedRun(row, event_log, recovered=True, cut_off=cut_off)
         log.info("run %s continues", row.run_id)
         with carried(row.traceparent):  # its task keeps the span
             return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))

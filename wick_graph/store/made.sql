@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: a294d49c7c9cd368b6e7b785a332e122
+-- process takes it from here once it or a module that makes it has changed: ff59eb357663ed00f55f904b670bab18
 
 --: sqlite schema
 CREATE TABLE blobs (

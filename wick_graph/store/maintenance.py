@@ -395,7 +395,7 @@ def _readable(url: str, made: Repaired) -> Iterator[str]:
                 with closing(sqlite3.connect(copied, isolation_level=None)) as source:
                     source.text_factory = _text
                     _reach(source, to, made)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 raise StorageError(
                     f"{dialect.path} cannot be read at all ({error}); restore a backup"
                 ) from error

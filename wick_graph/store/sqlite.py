@@ -270,10 +270,7 @@ def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:
             return
         found = _schema(connection, rows)
     except (TypeError, ValueError, AttributeError):  # invalid names and texts
-        raise StorageError(
-            f"{path or 'the database in memory'} is damaged: its schema cannot be read; "
-            "restore a backup"
-        ) from None
+        raise StorageError(_no_schema(path)) from None
     expected = _expected()
     for name in sorted({*found, *expected}):
         if found.get(name) != expected.get(name):
@@ -282,6 +279,11 @@ def check_schema(connection: sqlite3.Connection, path: Path | None) -> None:
                 f"{path or 'the database in memory'} was changed by another program: {name} "
                 f"{what}; restore a backup"
             )
+
+
+def _no_schema(path: Path | None) -> str:
+    where = path or "the database in memory"
+    return f"{where} is damaged: its schema cannot be read; restore a backup"
 
 
 @cache
@@ -366,6 +368,8 @@ def connect_to_read(path: Path) -> Connection:
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute("PRAGMA cell_size_check=ON")
             check_schema(connection, path)
+        except UnicodeDecodeError as error:  # of SQLite's message, which quotes the schema
+            raise StorageError(_no_schema(path)) from error
         except (sqlite3.Error, OSError) as error:
             raise StorageError(
                 f"the database {path} cannot be read ({error}); check its permissions, or restore "
