@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,6 +59,9 @@ def wick(
         pytest.param(["threads", "show", "th_1"], "there is no thread th_1;", id="show none"),
         pytest.param(["threads", "delete", "-y", "th_1"], "no thread th_1", id="delete none"),
         pytest.param(["validate", "-c", "no.yaml"], "no.yaml: no such file", id="file"),
+        pytest.param(["token", "create", "--out", "agents.yaml"], "File exists", id="token file"),
+        pytest.param(["token", "create", "--out", "no/x"], "No such file", id="token folder"),
+        pytest.param(["token", "create", "--for", "0s"], "would never work", id="token time"),
     ],
 )
 def test_one_sentence_code_2_and_nothing_stored(
@@ -69,6 +73,14 @@ def test_one_sentence_code_2_and_nothing_stored(
     assert line.startswith("wick: ")
     assert sentence in line
     assert [entry.name for entry in tmp_path.iterdir()] == ["agents.yaml"]
+
+
+def test_an_mcp_server_says_that_its_port_is_taken(wick: Wick) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = wick("mcp", "--port", str(port))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"wick: cannot listen on 127.0.0.1:{port} (Address already in use")
 
 
 def test_without_an_agent_called_default_it_must_be_the_only_one(wick: Wick) -> None:
@@ -144,6 +156,16 @@ def test_the_reason_is_told_when_a_run_ends_without_an_answer(wick: Wick) -> Non
     code, out, err = wick("run", "-m", "scripted:mute.yaml", "Hi")
     assert (code, out) == (0, "")
     assert "stopped: empty: the model gave no answer\n" in err
+
+
+def test_a_list_that_is_cut_says_so(wick: Wick) -> None:
+    for name in ("alpha", "beta"):
+        assert wick("run", "-t", name, "What is 2+2?")[0] == 0
+    for more in ([], ["--json"]):
+        _, out, err = wick("threads", "list", "-n", "1", *more)
+        assert ("beta" in out, "alpha" in out) == (True, False)
+        assert err == "there are more threads than these 1: see --limit\n"
+        assert wick("threads", "list", "-n", "2", *more)[2] == ""
 
 
 def test_delete_asks_a_person_and_needs_a_flag_where_there_is_none(wick: Wick) -> None:

@@ -202,6 +202,8 @@ def test_the_life_of_a_thread(http: httpx.Client) -> None:
         f"/threads/{thread}/history", params={"before": history[-1]["checkpoint_id"]}
     ).json()
     assert more[0]["checkpoint_id"] == history[-1]["parent_checkpoint_id"]
+    unknown = http.get(f"/threads/{thread}/history", params={"before": "no-such-step"})
+    assert (unknown.status_code, unknown.json()) == (404, {"error": "checkpoint not found"})
     assert http.post(f"/threads/{thread}/pin", json={}).json()["pinned"] is True
     fork = http.post(f"/threads/{thread}/fork", json={"thread_id": "life-2"})
     assert fork.status_code == 201, fork.text

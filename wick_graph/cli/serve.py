@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
@@ -71,16 +71,14 @@ def create(
 ) -> None:
     """Create a token and print it once; only its hash is stored."""
     from wick_graph.durations import seconds
+    from wick_graph.errors import ConfigError
 
-    with _store(config) as store:
-        token, info = store.tokens.create(
-            tenant,
-            name=name,
-            scope=scope,
-            lasts=seconds(lasts),
-        )
-    if out is not None:
-        _write(out, token)
+    if (time := seconds(lasts)) == 0:
+        raise ConfigError("a token for 0 s would never work; give it longer, such as --for 1h")
+    with _new_file(out) as file, _store(config) as store:
+        token, info = store.tokens.create(tenant, name=name, scope=scope, lasts=time)
+        if file is not None:
+            file.write(token + "\n")
     if as_json:
         shown = {} if out is not None else {"token": token}
         output.print_json({**facts(info), **shown})
@@ -103,7 +101,7 @@ def list_tokens(
         return
     for info in found:
         state = "revoked" if info["revoked"] else f"until {info['expires'] or 'revoked'}"
-        name = f"  {info['name']}" if info["name"] else ""
+        name = f"  {' '.join(info['name'].split())}" if info["name"] else ""
         output.print_line(f"{info['id']}  {info['tenant']}  {info['scope']}  {state}{name}")
 
 
@@ -135,18 +133,29 @@ def facts(info: TokenInfo) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, token: str) -> None:
-    """Write a token to a new file that only its owner can read."""
+@contextmanager
+def _new_file(path: Path | None) -> Iterator[TextIO | None]:
+    """Yield a new file that only its owner can read; it goes again if the block fails.
+
+    It is made before the token, so that each token that is stored reaches its owner.
+    """
     import os
 
     from wick_graph.errors import ConfigError
 
+    if path is None:
+        yield None
+        return
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(token + "\n")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
@@ -196,7 +205,24 @@ def mcp(
         if port is None:
             server.run("stdio")
         else:
+            _must_be_free("127.0.0.1", port)
             server.run("streamable-http", host="127.0.0.1", port=port)
+
+
+def _must_be_free(host: str, port: int) -> None:
+    """Check that a server can listen here, before one says in its own way that it cannot.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    import socket
+
+    from wick_graph.errors import ConfigError
+
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
 
 
 def _outputs(agents: Agents) -> dict[str, Any]:

@@ -421,8 +421,10 @@ def list_threads(
     with opened(config) as store:
         found: list[dict[str, Any]] = []
         if store is not None:
-            infos = store.threads.list(limit=limit, agent=agent, status=status)
-            found = [facts_of(store, info) for info in infos]
+            infos = store.threads.list(limit=limit + 1, agent=agent, status=status)
+            found = [facts_of(store, info) for info in infos[:limit]]
+            if len(infos) > limit:
+                output.say(f"there are more threads than these {limit}: see --limit", dim=True)
         if as_json:
             output.print_json(found)
         elif not found:

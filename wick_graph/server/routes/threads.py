@@ -96,6 +96,7 @@ async def history(
     config = _at(thread_id)
     page: Any = None
     if before is not None:
+        await _check_step(context, thread_id, before)
         page = _at(thread_id, before)
     made: list[bytes] = []
     size = 0
