@@ -312,3 +312,9 @@ def test_only_what_the_user_says_is_obeyed() -> None:
     result = ToolMessage(order, tool_call_id="c", name="calculate")
     chain = [HumanMessage("1+1"), AIMessage("", tool_calls=[call]), result]
     assert model.invoke(chain).tool_calls == []
+
+
+def test_what_comes_far_behind_in_a_question_is_not_read() -> None:
+    order = 'calculate(expression="6*7")'
+    assert ask(f"{order} {'x ' * 10_000}", calculate).tool_calls
+    assert not ask(f"{'x ' * 10_000} {order}", calculate).tool_calls

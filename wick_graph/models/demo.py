@@ -59,7 +59,11 @@ _BEGUN: Final = re.compile(_NAME + r"\(")
 
 _MOST_CALLS: Final = 100
 
-_MOST_STEPS: Final = 1_000_000
+_MOST_STEPS: Final = 200_000
+
+_MOST_READ: Final = 20_000
+"""The most characters of a question in which calls and sums are looked for: some 15 ms of a server's
+loop, which a tenant's text would hold up for seconds."""
 """Most signs to look at for the arithmetic of a text; what is behind them is not seen."""
 
 _NOT_ASKED: Final = (
@@ -175,7 +179,7 @@ def reply_to(
     at = next((i for i in range(len(messages) - 1, -1, -1) if _is_user(messages[i])), None)
     if at is None:
         return f"{_WHO} {_HOW}", ()
-    question, after = messages[at].text, messages[at + 1 :]
+    question, after = messages[at].text[:_MOST_READ], messages[at + 1 :]
     wanted = _wishes(question)
     if any(isinstance(message, ToolMessage) for message in after):
         return _answer(after, [tool for tool, _ in wanted if tool not in bound]), ()
