@@ -60,11 +60,11 @@ _BEGUN: Final = re.compile(_NAME + r"\(")
 _MOST_CALLS: Final = 100
 
 _MOST_STEPS: Final = 200_000
+"""Most signs to look at for the arithmetic of a text; what is behind them is not seen."""
 
 _MOST_READ: Final = 20_000
-"""The most characters of a question in which calls and sums are looked for: some 15 ms of a server's
-loop, which a tenant's text would hold up for seconds."""
-"""Most signs to look at for the arithmetic of a text; what is behind them is not seen."""
+"""The most characters of a question in which calls and sums are looked for: some 15 ms of a
+server's loop, which a tenant's text would hold up for seconds."""
 
 _NOT_ASKED: Final = (
     SYSTEM_LABEL.strip(),
