@@ -356,6 +356,30 @@ def test_mocks_hold_for_later_forks(forked: Any) -> None:
         Policy(model="sometimes")  # type: ignore[arg-type]  # that is the test
 
 
+def test_a_prepared_fork_has_the_policy_that_was_set_last(forked: Any) -> None:
+    session, world, _ = forked
+    session.goto("@4")
+    plan, own = session.fork(), session.fork(policy=Policy())
+    session.policy = session.policy.with_tool("add", Mock("5"))
+    rest(session, session.live(plan, timeout=WAIT))
+    assert content(session)[2] == "5!"
+    rest(session, session.live(own, timeout=WAIT))
+    assert content(session)[2] == "12!", "a policy of its own stays"
+    assert world.added == [(1, 11)]
+
+
+def test_a_plan_under_another_policy_says_what_it_then_executes(forked: Any) -> None:
+    session, world, _ = forked
+    first = session.fork("@4")
+    policy = Policy(model="live", tools={"add": Mock("5")})
+    plan = first.with_policy(policy)
+    assert plan == session.fork("@4", policy=policy)
+    assert first.will_execute == session.will_execute("@4"), "a plan itself never changes"
+    rest(session, session.live(plan, timeout=WAIT))
+    assert content(session) == ["go", "", "5!", "Done."]
+    assert (world.added, session.executed) == ([(1, 11)], (1, 0))
+
+
 def test_two_versions_of_the_code_are_compared_on_one_recording(world: World, url: str) -> None:
     """B9, across code versions: the first difference is named, at no call."""
     agent, model = world.agent(url)

@@ -187,6 +187,54 @@ def test_a_run_begins_anew_and_says_before_what_it_does(shell: Shell, code: Any)
     assert shell.session.branch == 1
 
 
+@pytest.mark.parametrize(
+    ("lines", "shown", "ran", "results"),
+    [
+        pytest.param(
+            ["policy add live", "fork @2", "policy add recorded"],
+            "model=recorded add=recorded other=recorded missing=ask",
+            [],
+            ["2", "3", "4"],
+            id="recorded-after-fork",
+        ),
+        pytest.param(
+            ["fork @2", "policy other live"],
+            "model=recorded other=live missing=ask",
+            [(1, 1), (2, 1), (3, 1)],
+            ["2", "3", "4"],
+            id="live-after-fork",
+        ),
+        pytest.param(
+            ["fork @2", 'mock add "mocked"'],
+            "model=recorded add=mock mocked other=recorded missing=ask",
+            [],
+            ["mocked"] * 3,
+            id="mock-after-fork",
+        ),
+        pytest.param(
+            ["restart", "policy add recorded", "policy model recorded"],
+            "model=recorded add=recorded other=live missing=ask",
+            [],
+            ["2", "3", "4"],
+            id="recorded-after-restart",
+        ),
+    ],
+)
+def test_what_is_said_last_holds_for_the_prepared_fork(
+    lines: list[str], shown: str, ran: list[Any], results: list[str], shell: Shell, code: Any
+) -> None:
+    told(shell, "run add", "c")
+    del code.ran[:]
+    told(shell, *lines)
+    assert told(shell, "policy") == told(shell, "info policy") == shown
+    assert shell.plan is not None
+    assert shell.plan == shell.session.fork(shell.plan.position, policy=shell.plan.policy)
+    assert "Done." in told(shell, "live", "c")
+    assert sorted(code.ran) == ran
+    told(shell, "last")
+    assert [told(shell, f"p messages[{at}].content") for at in (2, 3, 4)] == results
+
+
 def test_a_replay_calls_nothing_and_says_so(shell: Shell, code: Any) -> None:
     told(shell, "run add", "c")
     del code.ran[:]

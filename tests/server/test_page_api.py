@@ -385,6 +385,8 @@ def test_a_run_is_held_changed_and_forked(http: httpx.Client, served: Served) ->
     assert said["value"] == "2"
     fork = console.done("fork", seq_of(http, thread, "node", "enter"))
     assert "nothing has run yet" in fork["lines"][-1]
+    said = console.done("policy calculate live")["plan"]
+    assert {one["policy"] for one in said if one["kind"] == "tool"} == {"live"}
     assert get(http, f"/threads/{thread}/recording")["last"] == last
     copy = console.done("live")["session"]
     assert (copy["mode"], copy["thread_id"]) == ("FORK", f"{thread}-fork1")

@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
@@ -77,17 +77,27 @@ class Plan:
     position: str
     branch: int
     """The original branch."""
+    new_branch: int
+    """The branch that it makes, if no other one is made before."""
     checkpoint: str
     node: str | None
     """The node that runs first."""
     before: tuple[str, ...] = ()
     """The nodes that led there, if the state is edited."""
     policy: Policy
+    own_policy: bool = False
+    """Whether it keeps its policy; else what `session.policy` is when it runs replaces it."""
     will_execute: list[Planned]
     text: str
     label: str = ""
     state: Mapping[str, Any] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()
+
+    def with_policy(self, policy: Policy) -> Plan:
+        """Return the same plan under a policy of its own."""
+        planned = [_under(one, policy) for one in self.will_execute]
+        text = summary(self.position, self.new_branch, planned)
+        return replace(self, policy=policy, own_policy=True, will_execute=planned, text=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +131,18 @@ class Forker:
                 *self._model_edits(place, edits.request, edits.response),
                 *tool_edits(self._timeline.entries[place], edits.args, edits.result),
             ]
-            planned = self.will_execute(first, chosen)
+            planned, made = self.will_execute(first, chosen), self._next_branch()
             return Plan(
                 position=position,
                 branch=self._timeline.branch,
+                new_branch=made,
                 checkpoint=first.checkpoint or "",
                 node=first.node,
                 before=tuple(self._before(first)) if edits.state else (),
                 policy=chosen,
+                own_policy=policy is not None,
                 will_execute=planned,
-                text=summary(position, self._next_branch(), planned),
+                text=summary(position, made, planned),
                 label=label,
                 state=self._channels(place, edits.state or {}),
                 edits=tuple(answers),
@@ -191,10 +203,8 @@ class Forker:
             made = edit_state(graph, address, plan.state, [*plan.before])
             address[langgraph_config.CHECKPOINT_ID] = made
         tape = None if self._journal is None else Tape(self._journal)
-        decide, record = (
-            Decider(plan.policy, tape, plan.edits),
-            record_of_fork(plan.policy, plan.edits),
-        )
+        policy = plan.policy if plan.own_policy else self.policy  # it may have changed since
+        decide, record = Decider(policy, tape, plan.edits), record_of_fork(policy, plan.edits)
         terms = Terms(decide, record, "FORK")
         goal = goal_of("step", None)
         return self._run.start(
@@ -464,6 +474,16 @@ def _answer_of_pending(left: PendingTask, effects: bool, kept: Policy | None) ->
             )
             return _word(choice), text
     return "live", text_of(left)
+
+
+def _under(one: Planned, policy: Policy) -> Planned:
+    """Return an execution as it is under a policy, which decides about models and tools alone."""
+    if one.kind == "model":
+        return replace(one, policy=_word(policy.model), text=_model_text(one.name, policy))
+    if one.kind == "tool":
+        text = _tool_text(one.name, one.side_effects, policy)
+        return replace(one, policy=_word(policy.tool(one.name)), text=text)
+    return one
 
 
 def _model_text(name: str, policy: Policy) -> str:

@@ -417,6 +417,7 @@ class DebugSession:
         """Execute a prepared fork, or continue the thread at its end; return at the first stop.
 
         A fork runs in a copy of the thread, which the session then shows, unless it is `in_place`.
+        Without a policy of its own it has the `session.policy` of this call.
         An unfinished fork continues with its own policy and edits, in any process.
 
         Raises:
@@ -446,7 +447,8 @@ class DebugSession:
             response: The model's reply, instead of a model call.
             args: The arguments of the call at the moment.
             result: The result of the call at the moment, instead of the call.
-            policy: The policy for the other calls; `session.policy` by default.
+            policy: The policy for the other calls; by default what `session.policy` is when the
+                fork runs.
             label: A word for people.
 
         Raises:

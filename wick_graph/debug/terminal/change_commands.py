@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from wick_graph.debug.policy import Mock
+from wick_graph.debug.policy import Mock, Policy
 from wick_graph.debug.terminal import show
-from wick_graph.debug.terminal.look_commands import branches, policy_words
+from wick_graph.debug.terminal.look_commands import branches, policy_of, policy_words
 from wick_graph.debug.terminal.registry import Command, Reply, json_of, needs, number_of
 from wick_graph.debug.values import Path as ValuePath
 from wick_graph.debug.values import read_path, write_path
@@ -178,8 +178,16 @@ def _mock(shell: Shell, rest: str) -> Reply:
     name, _, text = needs(rest, "which tool and what it answers: mock TOOL JSON").partition(" ")
     if not text:
         raise DebugError("say what it answers: mock TOOL JSON")
-    shell.session.policy = shell.session.policy.with_tool(name, Mock(json_of(text)))
-    return Reply.of(f"{name} is answered with {show.short(json_of(text))}")
+    answer = json_of(text)
+    _decide(shell, lambda policy: policy.with_tool(name, Mock(answer)))
+    return Reply.of(f"{name} is answered with {show.short(answer)}")
+
+
+def _decide(shell: Shell, change: Callable[[Policy], Policy]) -> None:
+    """Change the policy of forks to come, and of the prepared one: nothing of it has run yet."""
+    shell.session.policy = change(shell.session.policy)
+    if shell.plan is not None:
+        shell.plan = shell.plan.with_policy(change(shell.plan.policy))
 
 
 def _skip(shell: Shell, rest: str) -> Reply:
@@ -187,10 +195,9 @@ def _skip(shell: Shell, rest: str) -> Reply:
 
 
 def _policy(shell: Shell, rest: str) -> Reply:
-    policy = shell.session.policy
     words = rest.split(" ", 2)
     if not rest:
-        return Reply.of(policy_words(policy))
+        return Reply.of(policy_words(policy_of(shell)))
     if len(words) < 2 or words[1] not in _POLICIES:
         raise DebugError(f"write `policy TOOL {'|'.join(_POLICIES)}`; TOOL may be model or other")
     name, how = words[0], words[1]
@@ -198,9 +205,9 @@ def _policy(shell: Shell, rest: str) -> Reply:
         raise DebugError("say what it answers: policy TOOL mock JSON")
     taken: Any = Mock(json_of(words[2])) if how == "mock" else how
     if name in ("model", "other"):
-        shell.session.policy = replace(policy, **{name: taken})
+        _decide(shell, lambda policy: replace(policy, **{name: taken}))
     else:
-        shell.session.policy = policy.with_tool(name, taken)
+        _decide(shell, lambda policy: policy.with_tool(name, taken))
     return Reply.of(f"{name}: {how}")
 
 

@@ -54,6 +54,11 @@ def branches(shell: Shell) -> list[str]:
     return made or ["nothing is recorded yet"]
 
 
+def policy_of(shell: Shell) -> Policy:
+    """Return the policy that holds: that of the prepared fork, or of those to come."""
+    return shell.session.policy if shell.plan is None else shell.plan.policy
+
+
 def policy_words(policy: Policy) -> str:
     """Show a policy in a line."""
     tools = "".join(f" {name}={_word(how)}" for name, how in policy.tools.items())
@@ -66,7 +71,7 @@ def _word(choice: Any) -> str:
 
 
 def _policy(shell: Shell) -> list[str]:
-    return [policy_words(shell.session.policy)]
+    return [policy_words(policy_of(shell))]
 
 
 def _tools(shell: Shell) -> list[str]:
