@@ -22,7 +22,7 @@ from langgraph.types import interrupt
 from tests.support.recorded import until_done
 from tests.support.waiting import until
 from wick_graph import Agent, events, tool
-from wick_graph.engine import thread_turn
+from wick_graph.engine import answers, thread_turn
 from wick_graph.errors import (
     ConfigError,
     ModelError,
@@ -31,7 +31,7 @@ from wick_graph.errors import (
     StorageError,
     ThreadBusyError,
 )
-from wick_graph.hooks import Approve
+from wick_graph.hooks import ApprovalHook, Approve, Reject
 from wick_graph.testing import ScriptedModel, call, calls, error
 
 DOORS = pytest.mark.parametrize("door", ["invoke", "ainvoke"])
@@ -417,6 +417,52 @@ def test_a_key_that_waits_for_an_answer_shows_its_question_again(tmp_path: Path)
         assert agent.threads.get("t").status == "waiting"
         assert agent.resume("t", "this").text == "ok"
         assert agent.invoke("go", thread_id="t", idempotency_key="k").stopped_because == "done"
+
+
+@DOORS
+@pytest.mark.parametrize("own", [True, False], ids=["own store", "LangGraph's saver"])
+def test_a_key_shows_the_open_questions_alone(tmp_path: Path, door: str, own: bool) -> None:
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    both = calls(("pay", {"amount": 1}), ("pay", {"amount": 2}))
+    store: Any = f"sqlite:///{tmp_path / 't.db'}" if own else InMemorySaver()
+    model, hooks = ScriptedModel([both, "ok"]), [ApprovalHook({"pay": True})]
+    with Agent("it", model, tools=[pay], hooks=hooks, store=store) as agent:
+        first = through(door, agent, "go", thread_id="t", idempotency_key="k")
+        assert [one.value["args"]["amount"] for one in first.interrupts] == [1, 2]
+        left = agent.resume("t", {first.interrupts[0].id: Approve()})
+        again = through(door, agent, "go", thread_id="t", idempotency_key="k")
+        assert (again.stopped_because, paid) == ("interrupted", [1])
+        assert again.interrupts == left.interrupts == first.interrupts[1:]
+        done = agent.resume("t", {again.interrupts[0].id: Reject("too much")})
+        assert (done.text, paid) == ("ok", [1])
+
+
+def test_a_key_goes_on_if_all_questions_have_their_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask() -> str:
+        """Ask somebody."""
+        return f"they said {interrupt('which one?')}"
+
+    async def fail(*_: Any) -> None:
+        raise StorageError("the disk is full")
+
+    with agent_of(tmp_path / "t.db", call("ask"), "ok", tools=[ask]) as agent:
+        agent.invoke("go", thread_id="t", idempotency_key="k")
+        with monkeypatch.context() as broken:
+            broken.setattr(answers, "drop_partial", fail)  # the answer is stored before it
+            with pytest.raises(StorageError, match="disk is full"):
+                agent.resume("t", "this")
+        assert agent.threads.get("t").status == "waiting"
+        done = agent.invoke("go", thread_id="t", idempotency_key="k")
+        assert (done.text, done.stopped_because) == ("ok", "done")
+        assert "tool they said this" in texts(agent)
 
 
 def test_a_run_that_failed_is_tried_again_under_its_key(tmp_path: Path) -> None:

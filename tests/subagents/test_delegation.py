@@ -13,6 +13,7 @@ from tests.engine.support import Door, async_door, sync_door, wild
 from wick_graph import Agent, load
 from wick_graph.errors import ConfigError
 from wick_graph.events import ChatModelStream, Done, SubagentEvent, ToolEnd
+from wick_graph.hooks import ApprovalHook, Approve, Reject
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, calls, error, text
@@ -176,6 +177,39 @@ def test_questions_of_children_reach_the_user(door: Door, store: SqlSaver) -> No
     outputs = [m.text for m in ask_of(low).calls[-1].messages if m.type == "tool"]
     assert outputs == ["A1", "A2"], "each answer went to its question"
     assert len(ask_of(low).calls) == 3
+
+
+@DOORS
+@pytest.mark.parametrize("last", [Approve(), Reject("too much")], ids=["approve", "reject"])
+def test_a_question_with_an_answer_is_never_asked_again(
+    door: Door, store: SqlSaver, last: Any
+) -> None:
+    """An answered question of a child that still has another one is no question any more."""
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    two = calls(("pay", {"amount": 1}), ("pay", {"amount": 2}))
+    low = agent_of("low", store, two, "Low is done.", tools=[pay])
+    task = ("delegate_to_agent", {"agent": "low", "task": "pay"})
+    both = calls(task, ("pay", {"amount": 3}), unchecked=True)
+    mid = agent_of("mid", store, both, "Mid is done.", tools=[pay], low=low)
+    tools = [delegation({"mid": Subagent(mid, "Does mid")})]
+    model, hooks = ScriptedModel([give("mid", "pay"), "Done."]), [ApprovalHook({"pay": True})]
+    top = Agent("top", model, store=store, tools=tools, hooks=hooks)
+    result, asked = door(top, "Go", thread_id="t"), []
+    for answer in (Approve(), Approve(), last):
+        (one,) = result.interrupts
+        asked.append(one.value["args"]["amount"])
+        given = {one.id: answer}
+        result = (
+            top.resume("t", given) if door is sync_door else asyncio.run(top.aresume("t", given))
+        )
+    assert (asked, result.text) == ([1, 3, 2], "Done.")
+    assert sorted(paid) == ([1, 2, 3] if last == Approve() else [1, 3])
 
 
 def test_two_children_that_ask_at_once_get_their_own_answers(store: SqlSaver) -> None:

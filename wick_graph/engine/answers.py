@@ -122,6 +122,20 @@ def waiting(saved: Any) -> list[Interrupt]:
     ]
 
 
+async def unanswered(
+    saver: BaseCheckpointSaver[Any] | None, config: Any, asked: Sequence[Interrupt], bridge: Bridge
+) -> tuple[Interrupt, ...]:
+    """Return those of a checkpoint's interrupts that wait for an answer.
+
+    LangGraph's state of a checkpoint with an id lists the answered ones, too. Its order stays: it
+    is that of the calls.
+    """
+    if saver is None or not asked:
+        return ()
+    ids = {one.id for one in waiting(await _saved(saver, config, bridge))}
+    return tuple(one for one in asked if one.id in ids)
+
+
 async def store_answers(
     given: Any, saver: BaseCheckpointSaver[Any] | None, config: Any, run: Run, bridge: Bridge
 ) -> Any:

@@ -646,8 +646,9 @@ async def find_previous_run(call: RunCall, bridge: Bridge) -> None:
     graph = call.graph
     at, is_head = await _end_of_turn(call, saved, bridge)
     state: Any = await bridge.call(graph.get_state, graph.aget_state, at)
-    asks = bool(state.interrupts) if before is None else before.status == "waiting"
-    waits = is_head and asks
+    asked = await answers.unanswered(call.saver, at, state.interrupts, bridge)
+    asks = bool(asked) if before is None else before.status == "waiting"
+    waits = is_head and asks and (bool(asked) or not state.interrupts)
     if is_head and state.next and not waits:
         call.untouched = False
         call.input, run.resumed = None, True
@@ -655,7 +656,7 @@ async def find_previous_run(call: RunCall, bridge: Bridge) -> None:
     known = graph.output_channels
     names = [known] if isinstance(known, str) else known
     values = {name: state.values[name] for name in names if name in state.values}
-    call.previous = PreviousResult(values, tuple(state.interrupts) if waits else ())
+    call.previous = PreviousResult(values, asked if waits else ())
     run.usage = _used(values.get("messages") or ())
     run.stopped = state.values.get("stop_reason") or ("cancelled" if state.next else "done")
     run.reason = (before.last_error or "") if is_head and before is not None else ""
