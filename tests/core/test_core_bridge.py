@@ -1,18 +1,19 @@
-"""The bridge: what goes on to its end, whatever happens to its waiter."""
+"""The bridge: what goes on to its end, and the engine loop, whatever happens to their waiters."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from tests.engine.support import agent_of
-from wick_graph import SqlSaver
-from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, run_to_end
+from wick_graph import BaseHook, SqlSaver
+from wick_graph.core.bridge import ASYNC_BRIDGE, SYNC_BRIDGE, THREADS, EngineLoop, run_to_end
 from wick_graph.core.stopping import CURRENT, Stop
 from wick_graph.testing import call
 from wick_graph.types import Firm
@@ -135,3 +136,94 @@ def test_a_long_call_gets_all_its_arguments_in_a_thread_too(waits: bool) -> None
     finally:
         CURRENT.reset(before)
     assert made == ((1,), {"two": 2})
+
+
+ENDS = [SystemExit(2), KeyboardInterrupt()]
+"""What asyncio raises out of a running loop, beside what it gives to the waiter."""
+
+SECONDS = 60
+"""How long a test waits for what comes at once, unless it never comes."""
+
+
+@pytest.mark.parametrize("end", ENDS, ids=repr)
+def test_an_end_of_the_program_reaches_the_waiter_and_the_engine_loop_goes_on(
+    end: BaseException,
+) -> None:
+    engine, begun = EngineLoop(), threading.Event()
+
+    async def other() -> str:
+        begun.set()
+        while not first.done():
+            await asyncio.sleep(0)
+        return "done"
+
+    async def ends(how: str) -> None:
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        if how == "in a task of its own":
+            await asyncio.create_task(ends("itself"))
+        raise end
+
+    for how in ("itself", "in a task of its own"):
+        first = engine.submit(ends(how))
+        beside = engine.submit(other())
+        assert first.exception(SECONDS) is end
+        assert beside.result(SECONDS) == "done", "what runs beside it goes on"
+        assert engine.submit(other()).result(SECONDS) == "done"
+
+
+def test_a_new_engine_loop_follows_one_whose_thread_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, raised = EngineLoop(), list[Any]()
+    monkeypatch.setattr(threading, "excepthook", lambda told: raised.append(str(told.exc_value)))
+
+    async def here() -> tuple[Any, threading.Thread]:
+        return asyncio.get_running_loop(), threading.current_thread()
+
+    def broken() -> None:
+        raise OSError("no more files")
+
+    loop, thread = engine.submit(here()).result(SECONDS)
+    loop.call_soon_threadsafe(setattr, loop, "_run_once", broken)
+    thread.join(SECONDS)
+    assert raised == ["no more files"]
+    assert loop.is_closed()
+    again, other = engine.submit(here()).result(SECONDS)
+    assert again is not loop
+    assert other is not thread
+
+
+class Leaving(BaseHook):
+    """A hook that ends the program."""
+
+    name = "leaving"
+
+    def __init__(self, end: BaseException) -> None:
+        self.end = end
+
+    async def after_model(self, message: Any, context: Any) -> None:
+        raise self.end
+
+
+@pytest.mark.parametrize("where", ["tool", "tool with a limit", "hook"])
+@pytest.mark.parametrize("end", ENDS, ids=repr)
+def test_what_ends_the_program_in_async_code_leaves_a_sync_call(
+    where: str, end: BaseException
+) -> None:
+    """As from a `def`; and the async code of other agents goes on."""
+
+    async def leave() -> str:
+        """Leave."""
+        raise end
+
+    async def stay() -> str:
+        """Stay."""
+        return "here"
+
+    more: Any = {"tools": [leave], "hooks": [Leaving(end)] if where == "hook" else []}
+    limit: Any = {"tool_timeout": SECONDS} if where == "tool with a limit" else {}
+    first, _ = agent_of(call("leave"), "done", **more, **limit)
+    assert THREADS.submit(first.invoke, "?").exception(SECONDS) is end
+    second, _ = agent_of(call("stay"), "done", tools=[stay])
+    assert THREADS.submit(second.invoke, "?").result(SECONDS).text == "done"

@@ -123,12 +123,16 @@ def _settle(future: Future[Any], result: Any, error: BaseException | None) -> No
 
 
 class EngineLoop:
-    """The loop for users' `async def` if the caller has none; recreated after a fork."""
+    """The loop for users' `async def` if the caller has none; recreated after a fork.
+
+    It is also recreated if its thread has ended.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     def submit(self, body: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine on the loop."""
@@ -147,14 +151,33 @@ class EngineLoop:
             return False
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        if self._pid == os.getpid() and self._loop is not None:
-            return self._loop
+        if (loop := self._alive()) is not None:
+            return loop
         with self._lock:
-            if self._pid != os.getpid() or self._loop is None:
+            if (loop := self._alive()) is None:
                 loop = asyncio.new_event_loop()
-                threading.Thread(target=loop.run_forever, name="wick-loop", daemon=True).start()
-                self._loop, self._pid = loop, os.getpid()
-            return self._loop
+                thread = threading.Thread(target=_run, args=(loop,), name="wick-loop", daemon=True)
+                thread.start()
+                self._loop, self._thread, self._pid = loop, thread, os.getpid()
+            return loop
+
+    def _alive(self) -> asyncio.AbstractEventLoop | None:
+        """Return the loop if this process has made it and its thread has not ended."""
+        if self._pid != os.getpid() or self._thread is None or not self._thread.is_alive():
+            return None
+        return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop for the rest of the process, whatever its tasks raise."""
+    try:
+        while not loop.is_closed():
+            # asyncio gives these two to the task's waiter, and raises them here too: they shall
+            # end the program of the waiter, not the loop that all agents share.
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_forever()
+    finally:
+        loop.close()
 
 
 THREADS = Threads()
