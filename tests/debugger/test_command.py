@@ -110,6 +110,77 @@ def test_a_file_opens_without_its_store(
     assert again[0] == 3
 
 
+EXECUTES = (
+    *("run hello; c", "fork @3; live; c", "fork @3; live --in-place; c", "live"),
+    *("restart; live; c", "answer 5", "last; preview"),
+)
+"""Scripts that run something, or ask the thread's store what would run."""
+
+
+def exported(folder: Path, journal: Any) -> None:
+    """Record a thread in a store of its own, and write it to a file."""
+    with SqlSaver.from_url(f"sqlite:///{folder}/elsewhere.db") as saver:
+        with Agent("adder", ScriptedModel(["Far."]), store=saver, journal=journal) as agent:
+            agent.invoke("add", thread_id="s")
+        made = Journal(saver, "s")
+        write_wickrun(made, saver, folder / "s.wickrun", Hider.of(made))
+
+
+def kept(saver: SqlSaver) -> list[Any]:
+    return [(info, Journal(saver, info.thread_id).last()) for info in saver.threads.list()]
+
+
+@pytest.mark.parametrize("local", ["steps", "off", None])
+@pytest.mark.parametrize("far", ["steps", "off"])
+def test_a_file_runs_nothing_on_another_thread_of_its_id(
+    far: Any, local: Any, saver: SqlSaver, folder: Path, wick: Wick
+) -> None:
+    (folder / "script.yaml").write_text("steps: [Near., Wrong.]\n", encoding="utf-8")
+    exported(folder, far)
+    if local is not None:
+        with Agent("adder", ScriptedModel(["Near."]), store=saver, journal=local) as agent:
+            agent.invoke("private", thread_id="s")
+    before = kept(saver)
+    for script in EXECUTES:
+        code, _, err = wick("s.wickrun", "--batch", "-e", script)
+        assert (code, "bring the thread there with `wick threads export`" in err) == (1, True), err
+    code, _, err = wick("s.wickrun", "hello", "--batch", "-e", "c")
+    assert (code, "does not have the thread of this file" in err) == (1, True), err
+    assert kept(saver) == before
+    code, out, _ = wick("s.wickrun", "--batch", "-e", "last; p messages[-1].content")
+    assert (code, out[-1]) == (0, "Far.")
+
+
+def test_a_file_is_replayed_where_its_thread_is_not(folder: Path, wick: Wick) -> None:
+    (folder / "script.yaml").write_text("steps: [Near.]\n", encoding="utf-8")
+    assert call(["run", "adder", "add", "--thread", "s"]) == 0
+    assert call(["export", "--thread", "s", "--to", "wickrun", "-o", "s.wickrun"]) == 0
+    (folder / "store.db").unlink()
+    code, out, err = wick("s.wickrun", "--batch", "-e", "replay")
+    assert (code, "it did what was recorded" in out) == (0, True), err
+    code, _, err = wick("s.wickrun", "--batch", "-e", "run hello")
+    assert (code, "does not have the thread of this file" in err) == (1, True), err
+
+
+@pytest.mark.parametrize("recorded", ["steps", "off"])
+def test_a_file_of_a_thread_that_is_here_is_run(
+    recorded: Any, saver: SqlSaver, folder: Path, wick: Wick
+) -> None:
+    (folder / "script.yaml").write_text("steps: [Near., Later.]\n", encoding="utf-8")
+    with Agent("adder", ScriptedModel(["One.", "Two."]), store=saver, journal=recorded) as agent:
+        agent.invoke("add", thread_id="s")
+        made = Journal(saver, "s")
+        write_wickrun(made, saver, folder / "s.wickrun", Hider.of(made))
+        agent.invoke("more", thread_id="s")  # the thread went on, and is still the same one
+    if recorded == "steps":
+        code, out, err = wick("s.wickrun", "--batch", "-e", "policy model live; fork @3; live; c")
+        assert (code, "this is thread s-fork1, a copy; s stays as it is" in out) == (0, True), err
+    code, _, err = wick("s.wickrun", "hello", "--batch", "-e", "c")
+    assert code == 0, err
+    code, out, _ = wick("-t", "s", "--batch", "-e", "last; p messages[-2].content; p len(messages)")
+    assert (code, out[-2:]) == (0, ["hello", "6"])
+
+
 def test_the_last_thread_is_found(journal: Journal, wick: Wick) -> None:
     code, out, _ = wick("--last", "--batch", "-e", "list 0")
     assert (code, "run of adder" in out[0]) == (0, True)

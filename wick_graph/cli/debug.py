@@ -426,7 +426,28 @@ class _Doors:
         )
 
     def agent(self) -> Any:
+        if self.wanted.file is not None:
+            self.check_thread()
         return _agent(self.wanted, self.stack, self.name())
+
+    def check_thread(self) -> None:
+        """Check that the thread of a file is here: its agent would run another one of the same id.
+
+        Raises:
+            DebugError: It is not.
+        """
+        from wick_graph.debug.sources import has_thread_of
+        from wick_graph.errors import DebugError
+
+        journal, config = self.session.journal, self.wanted.config
+        with opened(config) as store:
+            if store is not None and has_thread_of(store, journal):
+                return
+        raise DebugError(
+            f"the store of {config} does not have the thread of this file (one of the same id is "
+            "another), so nothing is run; bring the thread there with `wick threads export` and "
+            "`wick threads import`, and open it: wick debug --thread ID"
+        )
 
     def look(self) -> Any:
         trust = self.wanted.trust

@@ -109,6 +109,22 @@ def _trail(saver: SqlSaver, journal: Journal, branch: int | None) -> tuple[Timel
     return made, [missing]
 
 
+def has_thread_of(store: SqlSaver, journal: Journal) -> bool:
+    """Return whether a store has the thread of a recording from elsewhere, maybe with later runs.
+
+    Its id alone does not tell, since another thread may have the same: the last recorded run must
+    be known, or without any the last checkpoint.
+    """
+    here, runs = Journal(store, journal.thread_id), journal.runs()
+    try:
+        if runs:
+            return runs[-1].run_id in {run.run_id for run in here.runs()}
+        steps = checkpoints_only(journal.saver, journal.thread_id)
+        return bool(steps) and here.saved(steps[-1].checkpoint or "") is not None
+    except ThreadNotFoundError:  # asking for it first would count as its use
+        return False
+
+
 def notes_of(runs: Sequence[RunRecord]) -> list[str]:
     """Return what a reader has to know of recorded runs: which are lost, what they lack."""
     lost = [
