@@ -12,6 +12,7 @@ and remove none.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ from wick_graph.errors import (
     RunError,
     StorageError,
     ThreadBusyError,
+    WickError,
 )
 from wick_graph.hooks.approvals import (
     KIND,
@@ -67,6 +69,8 @@ _RULES: Final = "/rules"
 
 _MADE_BY_HAND: Final = frozenset({"update", "fork"})
 """Sources of checkpoints that are not made by runs."""
+
+_log: Final = logging.getLogger("wick_graph")
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,10 +571,10 @@ async def keep_finished_results(
     config: Any,
     bridge: Bridge,
 ) -> None:
-    """Commit the results of finished tool calls of an interrupted step.
+    """Commit what finished tool calls of an interrupted step wrote: results and state updates.
 
     LangGraph drops a step's pending writes when a new input comes. Without this, finished calls
-    would lose their results and look as if they had never run.
+    would lose their results and updates, and look as if they had never run.
     """
     # With this run's own id, LangGraph would take the new input as a repetition of this commit.
     at: Any = {**config, "metadata": {}}
@@ -583,16 +587,45 @@ async def keep_finished_results(
         channel == "messages" for _, channel, _ in saved.pending_writes or ()
     ):
         return
-    state: Any = await bridge.call(graph.get_state, graph.aget_state, at)
-    finished = [
-        message
-        for task in state.tasks
-        if task.name == "tools" and task.result
-        for message in task.result.get("messages") or ()
+    # Named, the checkpoint is shown as it is: a look at the head would apply the writes.
+    named: Any = langgraph_config.with_configurable(
+        at, **langgraph_config.configurable(saved.config)
+    )
+    state: Any = await bridge.call(graph.get_state, graph.aget_state, named)
+    finished = [task.id for task in state.tasks if task.name == _NODE and task.result]
+    if not finished:
+        return
+    update, aupdate = graph.update_state, graph.aupdate_state
+    try:
+        # LangGraph ends the step: it applies the writes of finished tasks, in the order of the
+        # calls, and drops the other tasks. The input then replaces what would have come next.
+        await bridge.call(update, aupdate, at, None, as_node=END)
+    except WickError:
+        raise
+    except Exception as error:  # of a reducer: the step fails on these updates each time
+        _log.warning(
+            "thread %s: the new message keeps the results of finished calls without their state "
+            "updates, which do not fit together: %s",
+            langgraph_config.thread_of(at),
+            REDACTOR.text(str(error)),
+        )
+        results = {"messages": _messages_of(saved, finished)}
+        as_first: Any = {"as_node": _NODE, "task_id": finished[0]}
+        await bridge.call(update, aupdate, at, results, **as_first)
+
+
+def _messages_of(saved: Any, tasks: Sequence[str]) -> list[Any]:
+    """Return the messages that tasks wrote, task by task."""
+    written = [
+        (task, value) for task, name, value in saved.pending_writes or () if name == "messages"
     ]
-    if finished:
-        update = {"messages": finished}
-        await bridge.call(graph.update_state, graph.aupdate_state, at, update, as_node="tools")
+    return [
+        message
+        for wanted in tasks
+        for task, value in written
+        if task == wanted
+        for message in _listed(value)
+    ]
 
 
 def _earlier(saved: Any) -> list[tuple[str, Any]]:
