@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.engine.support import wild
-from wick_graph import Agent, tool
+from tests.hooks.approving import ON
+from wick_graph import Agent, Result, tool
 from wick_graph.hooks.approvals import ApprovalHook, Approve, Reject
 from wick_graph.store import Keys, SqlSaver, rotate
 from wick_graph.subagents import Subagent, delegation
@@ -23,10 +27,18 @@ def store(tmp_path: Path) -> Iterator[SqlSaver]:
         yield opened
 
 
+def sync_resume(agent: Agent, *given: Any) -> Result:
+    return agent.resume(*given)
+
+
+def async_resume(agent: Agent, *given: Any) -> Result:
+    return asyncio.run(agent.aresume(*given))
+
+
 class Box:
     """A tool that must be allowed, and what it did."""
 
-    def __init__(self, store: SqlSaver, *, says: str = "Write a file.", steps: Any = ()) -> None:
+    def __init__(self, store: Any, *, says: str = "Write a file.", steps: Any = ()) -> None:
         self.ran: list[str] = []
 
         @tool(replay="never", description=says)
@@ -153,4 +165,41 @@ def test_a_text_that_sounds_like_one_is_no_decision(store: SqlSaver, answer: Any
     result = box.agent.resume("t", answer)
     assert (result.stopped_because, box.ran) == ("interrupted", [])
     assert box.agent.resume("t", Approve()).text == "Done."
+    assert box.ran == ["a"]
+
+
+@pytest.mark.parametrize("door", [sync_resume, async_resume])
+@pytest.mark.parametrize("own", [True, False], ids=["own-store", "langgraph's"])
+def test_an_update_that_drops_the_question_leaves_a_thread_that_is_done(
+    own: bool, door: Any, store: SqlSaver
+) -> None:
+    """A message behind the reply ends its plan: there is no call to decide about any more."""
+    box = Box(store if own else InMemorySaver())
+    agent = box.agent
+    assert agent.invoke("Go", thread_id="t", idempotency_key="k").interrupts
+    agent.graph.update_state(ON, {"messages": [HumanMessage("A note.")]})
+    again = agent.invoke("Go", thread_id="t", idempotency_key="k")
+    assert (again.stopped_because, again.interrupts) == ("done", ())
+    for _ in range(2):
+        result = door(agent, "t")
+        assert (result.stopped_because, result.interrupts, box.ran) == ("done", (), [])
+        if own:
+            row = agent.threads.get("t")
+            assert row is not None
+            assert (row.status, row.stopped_because) == ("idle", "done")
+    assert agent.invoke("Go on", thread_id="t").text == "Done."
+
+
+@pytest.mark.parametrize("door", [sync_resume, async_resume])
+def test_an_update_that_leaves_the_call_open_leaves_the_question(
+    door: Any, store: SqlSaver
+) -> None:
+    box = Box(store)
+    box.agent.invoke("Go", thread_id="t")
+    box.agent.graph.update_state(ON, {"todos": []})
+    for _ in range(2):
+        result = door(box.agent, "t")
+        assert (result.stopped_because, box.ran) == ("interrupted", [])
+        assert [asked.value["tool"] for asked in result.interrupts] == ["write"]
+    assert door(box.agent, "t", Approve()).text == "Done."
     assert box.ran == ["a"]

@@ -471,12 +471,13 @@ async def finish_run(call: RunCall, bridge: Bridge) -> None:
 
 async def final_reason(call: RunCall, bridge: Bridge) -> StoppedBecause:
     """Return why a thread had stopped, for a resumed run in which no node ran."""
-    graph, at, before = call.graph, call.config, call.before
-    because: Any = (before.stopped_because if before is not None else None) or "done"
-    if before is None or before.status == "waiting":
-        return because  # type: ignore[no-any-return]  # the store's text is one of these
-    state: Any = await bridge.call(graph.get_state, graph.aget_state, at)
-    return because if state.next else state.values.get("stop_reason") or "done"
+    graph, before = call.graph, call.before
+    if before is None:
+        return "done"
+    # An update of the state may have dropped the step that waited, and its questions with it.
+    state: Any = await bridge.call(graph.get_state, graph.aget_state, call.config)
+    because: Any = before.stopped_because if state.next else state.values.get("stop_reason")
+    return because or "done"
 
 
 async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseException | None:
@@ -648,7 +649,8 @@ async def find_previous_run(call: RunCall, bridge: Bridge) -> None:
     state: Any = await bridge.call(graph.get_state, graph.aget_state, at)
     asked = await answers.unanswered(call.saver, at, state.interrupts, bridge)
     asks = bool(asked) if before is None else before.status == "waiting"
-    waits = is_head and asks and (bool(asked) or not state.interrupts)
+    is_open = bool(asked) or not state.interrupts
+    waits = is_head and asks and is_open and bool(state.next)  # an update may have dropped it
     if is_head and state.next and not waits:
         call.untouched = False
         call.input, run.resumed = None, True
