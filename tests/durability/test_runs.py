@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -352,6 +353,18 @@ def test_a_key_without_a_thread_finds_its_thread_again(tmp_path: Path) -> None:
         first = agent.invoke("hello", idempotency_key="k")
         assert agent.invoke("hello", idempotency_key="k").thread_id == first.thread_id
         assert len(agent.threads.list()) == 1
+
+
+@pytest.mark.parametrize("thread", ["t", None])
+def test_a_key_may_be_any_text(tmp_path: Path, thread: str | None) -> None:
+    with agent_of(tmp_path / "t.db", "one", "two") as agent:
+        for key in ("\ud800", "ключ"):
+            first = agent.invoke("hello", thread_id=thread, idempotency_key=key)
+            again = agent.invoke("hello", thread_id=thread, idempotency_key=key)
+            assert again == first
+        namespace = uuid.UUID("6f2b8f0e-51d5-4c55-9b5e-0f2f6f5a7d41")
+        made = uuid.uuid5(namespace, f"{first.thread_id}\0ключ")
+        assert first.run_id == str(made), "as earlier versions made it"
 
 
 def test_a_key_goes_on_with_what_a_crash_left(tmp_path: Path) -> None:

@@ -8,13 +8,10 @@ answers in the input.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
@@ -45,6 +42,7 @@ from wick_graph.durations import seconds
 from wick_graph.engine import answers, small
 from wick_graph.engine.answers import keep_finished_results, record_failure
 from wick_graph.engine.channels import STEP_NAMES
+from wick_graph.engine.keys import input_hash, run_id_of
 from wick_graph.engine.result import new_thread_id
 from wick_graph.engine.thread_turn import (
     acquire_thread,
@@ -87,8 +85,6 @@ _INPUT: Final = "wick_input"
 
 _VERSION: Final = "wick_version"
 """Metadata key of a checkpoint's engine version, agent hash and code hash."""
-
-_OURS: Final = uuid.UUID("6f2b8f0e-51d5-4c55-9b5e-0f2f6f5a7d41")
 
 _log: Final = logging.getLogger("wick_graph")
 
@@ -141,7 +137,7 @@ def apply_options(
     run.key = key
     run.run_id = run_id_of(run.thread_id or "", key)
     return langgraph_config.with_metadata(
-        config, run_id=run.run_id, **{_INPUT: _input_hash(value or {})}
+        config, run_id=run.run_id, **{_INPUT: input_hash(value or {})}
     )
 
 
@@ -605,25 +601,6 @@ def thread_status(call: RunCall, error: BaseException | None) -> dict[str, Any]:
 # The run's id derives from its thread and its key, and each of its checkpoints holds that id and a
 # hash of the input. So a finished run returns its result again, a run that crashed or failed
 # continues, and another input under the same key is refused.
-
-
-def run_id_of(thread_id: str, key: str) -> str:
-    """Make a run's id from its thread and the caller's key."""
-    return str(uuid.uuid5(_OURS, f"{thread_id}\0{key}"))
-
-
-def thread_id_of(agent: str, key: str) -> str:
-    """Make the thread id for a run with a key but no thread, the same each time."""
-    made = blake2b(f"{agent}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8)
-    return f"th_{made.hexdigest()}"
-
-
-def _input_hash(input: Mapping[str, Any]) -> str:
-    """Hash an input's messages without their ids, and its other channels but the origin."""
-    said: list[Any] = [[message.type, message.content] for message in input.get("messages") or ()]
-    said += [[key, value] for key, value in input.items() if key not in ("messages", "origin")]
-    text = json.dumps(said, sort_keys=True, default=str)
-    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 async def find_previous_run(call: RunCall, bridge: Bridge) -> None:

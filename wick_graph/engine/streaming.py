@@ -28,7 +28,8 @@ from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import AGENT
 from wick_graph.core.state import read_input
 from wick_graph.core.usage import usage_of
-from wick_graph.engine.lifecycle import RunOptions, apply_options, thread_id_of
+from wick_graph.engine.keys import thread_id_of
+from wick_graph.engine.lifecycle import RunOptions, apply_options
 from wick_graph.engine.result import Result, checked_thread_id
 from wick_graph.errors import ConfigError, RunCancelled, describe
 from wick_graph.events import (
