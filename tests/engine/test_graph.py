@@ -20,7 +20,7 @@ from tests.engine.support import Door, Recorder, add, agent_of, roles
 from tests.support.recorded import done_in
 from wick_graph import Agent, BaseHook, WickError
 from wick_graph.core.state import AgentState
-from wick_graph.errors import MessageError
+from wick_graph.errors import ConfigError, MessageError
 from wick_graph.nodes.route import decide, explain
 from wick_graph.testing import ScriptedModel, call, calls
 
@@ -440,6 +440,20 @@ def test_a_store_that_keeps_no_list_says_so() -> None:
     agent, _ = agent_of("ok", store=InMemorySaver())
     with pytest.raises(WickError, match="keeps no list of threads"):
         _ = agent.threads
+
+
+@pytest.mark.parametrize("answer", [(), ("yes",)], ids=["no answer", "answer"])
+@pytest.mark.parametrize("door", ["resume", "aresume", "stream_resume", "astream_resume"])
+def test_an_agent_without_a_store_has_no_thread_to_go_on_with(door: str, answer: Any) -> None:
+    agent, _ = agent_of("ok", store=False)
+
+    async def go_on() -> None:
+        asked = getattr(agent, door)("t", *answer)
+        if door == "aresume":
+            await asked
+
+    with pytest.raises(ConfigError, match="keeps no threads to go on with; give it a database URL"):
+        asyncio.run(go_on())
 
 
 def test_the_channels_are_copied_as_langgraph_would_copy_them() -> None:

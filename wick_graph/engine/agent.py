@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 from typing_extensions import TypedDict, TypeVar, Unpack
 
+from wick_graph import langgraph_config
 from wick_graph.config import code_folders, trust_folder
 from wick_graph.constants import (
     COMPACTION_KEEP,
@@ -463,6 +464,7 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
             debug: A `wick_graph.debug.DebugSession`, which can hold the run at each of its moments.
 
         Raises:
+            ConfigError: The agent has no store, so there is no thread.
             RunError: The thread is poisoned; or the run failed.
         """
         options: RunOptions = {"force": force, "debug": debug}
@@ -641,6 +643,9 @@ class Agent(ChainStep, Generic[OutputT, ContextT]):
             self.allow_client_system,
             self.spec.state.names,
         )
+        brought = langgraph_config.configurable(call.config).get(langgraph_config.CHECKPOINTER)
+        if given is CONTINUE and self._store is None and brought is None:
+            raise ConfigError("this agent keeps no threads to go on with; give it a database URL")
         call.run.with_context(self.spec, context)
         return call
 
