@@ -330,12 +330,15 @@ _held: Final[list[HeldInterrupt]] = []
 def hold_interrupt(*, of_python: bool = False) -> HeldInterrupt | None:
     """Let a first Ctrl-C wait until `end`; None outside the main thread, which alone gets it.
 
-    A second one does not wait. With `of_python`, hold it only if it raises KeyboardInterrupt: no
-    handler of the program is set.
+    A second one does not wait. Within what lets one wait already, return None too: that also counts
+    how many have come. With `of_python`, hold it only if it raises KeyboardInterrupt: no handler of
+    the program is set.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return None
     handler = _get(signal.SIGINT)
+    if isinstance(getattr(handler, "__self__", None), HeldInterrupt):
+        return None
     fits = handler is signal.default_int_handler if of_python else callable(handler)
     return HeldInterrupt(handler) if fits else None
 

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from wick_graph import Agent, SqlSaver
+from wick_graph import Agent, BaseHook, SqlSaver, machine
+from wick_graph.core import bridge
+from wick_graph.engine import graph, lifecycle, thread_turn
 from wick_graph.store.leases import Leases
 from wick_graph.store.sqlite import Sqlite
+from wick_graph.store.threads import Threads
 from wick_graph.store.verify import verify
 from wick_graph.testing import ScriptedModel, call
 
@@ -92,6 +97,121 @@ def test_a_handler_of_the_program_is_put_back_and_called_once(agent: Agent) -> N
     assert signal.getsignal(signal.SIGINT) is mine
     ctrl_c()
     assert heard == [signal.SIGINT]
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize("where", [(Threads, "note_end"), (Leases, "release")], ids=str)
+def test_a_run_that_closes_is_closed_before_the_ctrl_c(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, where: tuple[Any, str]
+) -> None:
+    cls, name = where
+    method = getattr(cls, name)
+
+    def interrupted(self: Any, *args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(cls, name, method)
+        ctrl_c()
+        return method(self, *args, **more)
+
+    monkeypatch.setattr(cls, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        agent.invoke("Go.", thread_id="t")
+    info = agent.threads.get("t")
+    assert info is not None
+    assert (info.status, info.stopped_because) == ("idle", "done"), "it had ended by itself"
+    assert agent.invoke("Go on.", thread_id="t").text == "Two."
+
+
+CLOSING = {module.__file__ for module in (bridge, graph, lifecycle, machine, thread_turn)}
+"""The files of what closes a run."""
+
+
+class Instant:
+    """A Ctrl-C at one of the steps of a run's closing, the first steps of functions included."""
+
+    def __init__(self, number: int) -> None:
+        self.left, self.closes = number, False
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code.co_filename not in CLOSING:
+            return None
+        self.closes = self.closes or frame.f_code.co_name == "__aexit__"
+        if self.closes and event in ("call", "line"):
+            self.left -= 1
+            if not self.left:
+                ctrl_c()
+        return self
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("door", ["invoke", "stream"])
+def test_a_ctrl_c_at_any_step_of_the_closing_leaves_the_thread_free(
+    tmp_path: Path, door: str
+) -> None:
+    before, number, known = sys.gettrace(), 0, {"idle done", "idle cancelled"}
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as store:
+        drawn = Agent("a", ScriptedModel(["One.", "Two."]), store=store).graph
+        while True:
+            number += 1
+            at: Any = {"configurable": {"thread_id": f"t{number}"}}
+            instant = Instant(number)
+            sys.settrace(instant)
+            try:
+                given: Any = {"messages": [("user", "Go.")]}
+                drawn.invoke(given, at) if door == "invoke" else list(drawn.stream(given, at))
+            except KeyboardInterrupt:
+                pass
+            else:
+                assert instant.left > 0
+                break
+            finally:
+                sys.settrace(before)
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            info = store.threads.get(f"t{number}")
+            assert info is not None
+            assert f"{info.status} {info.stopped_because}" in known, number
+            drawn.invoke({"messages": [("user", "Go on.")]}, at)
+    assert number > 50
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_who_asks_twice_does_not_wait_for_the_closing(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+
+    def interrupted(self: Leases, *args: Any, **more: Any) -> Any:
+        ctrl_c(2)
+        ended.append(True)
+
+    monkeypatch.setattr(Leases, "release", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        agent.invoke("Go.", thread_id="t")
+    assert not ended
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize("phase", ["before_agent", "modify_request", "after_model"])
+def test_no_ctrl_c_waits_for_a_hook(tmp_path: Path, phase: str) -> None:
+    done: list[str] = []
+
+    class Slow(BaseHook):
+        name = "slow"
+
+    def slow(self: Slow, *args: Any) -> None:
+        ctrl_c()
+        done.append("to its end")
+
+    setattr(Slow, phase, slow)
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as store:
+        agent = Agent("a", ScriptedModel(["One.", "Two."]), hooks=[Slow()], store=store)
+        with pytest.raises(KeyboardInterrupt):
+            agent.invoke("Go.", thread_id="t")
+        assert done == []
+        info = store.threads.get("t")
+    assert info is not None
+    assert (info.status, info.stopped_because) == ("idle", "cancelled")
 
 
 STEPS = 8

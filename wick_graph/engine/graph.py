@@ -28,6 +28,7 @@ from wick_graph.engine.channels import with_fast_copy
 from wick_graph.engine.node_runner import Node, Router, untrace
 from wick_graph.engine.thread_turn import keep_messages, lent
 from wick_graph.errors import ConfigError, WickError
+from wick_graph.machine import hold_interrupt
 from wick_graph.nodes.before_agent import before_agent
 from wick_graph.nodes.model import model
 from wick_graph.nodes.modify_request import modify_request
@@ -108,14 +109,19 @@ class _Latest:
 
 
 class _Ending:
-    """Closes a run at the end of its block, and decides which error leaves it."""
+    """Closes a run at the end of its block, and decides which error leaves it.
 
-    __slots__ = ("_bridge", "_call", "_in_coroutine")
+    A first Ctrl-C waits until the run is closed. It may also come before the closing begins, at
+    the first step of `__aexit__`: so the sync doors enter one ending twice, and it closes once.
+    """
+
+    __slots__ = ("_bridge", "_call", "_has_begun", "_in_coroutine")
 
     def __init__(
         self, call: lifecycle.RunCall, bridge: Bridge, *, in_coroutine: bool = False
     ) -> None:
         self._call, self._bridge, self._in_coroutine = call, bridge, in_coroutine
+        self._has_begun = False
 
     async def __aenter__(self) -> None:
         """Begin."""
@@ -124,6 +130,18 @@ class _Ending:
         self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Close the run; return whether its end is no error for its caller."""
+        if self._has_begun:
+            return False
+        # Only there: in a loop, Ctrl-C cancels a task, and others run while this one awaits.
+        held = hold_interrupt() if self._bridge is SYNC_BRIDGE else None
+        self._has_begun = True
+        try:
+            return await self._close(error)
+        finally:
+            if held is not None:
+                held.end()
+
+    async def _close(self, error: BaseException | None) -> bool:
         if error is None:
             await lifecycle.finish_run(self._call, self._bridge)
             return False
@@ -190,7 +208,7 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
             return
         _refuse_engine_loop()
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
-        with _Ending(call, SYNC_BRIDGE):
+        with (ending := _Ending(call, SYNC_BRIDGE)), ending:
             run_to_end(lifecycle.open_run(call, SYNC_BRIDGE))
             if call.previous is not None:
                 yield from call.previous.chunks(call.kwargs)
@@ -273,7 +291,8 @@ class AgentGraph(RunGraph):
         """Run as LangGraph's `invoke` does, without a generator that asks for what is not read."""
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, self._asked(options))
         call.last_only, latest = True, _Latest(call)
-        async with _Ending(call, bridge, in_coroutine=bridge is ASYNC_BRIDGE):
+        ending = _Ending(call, bridge, in_coroutine=bridge is ASYNC_BRIDGE)
+        async with ending, ending:
             await lifecycle.open_run(call, bridge)
             if call.previous is not None:
                 latest.take(call.previous.chunks(call.kwargs))
