@@ -33,7 +33,7 @@ from wick_graph.errors import (
     ThreadBusyError,
 )
 from wick_graph.hooks import ApprovalHook, Approve, Reject
-from wick_graph.testing import ScriptedModel, call, calls, error
+from wick_graph.testing import ScriptedModel, call, calls, empty, error
 
 DOORS = pytest.mark.parametrize("door", ["invoke", "ainvoke"])
 SECONDS = 60
@@ -365,6 +365,28 @@ def test_a_key_may_be_any_text(tmp_path: Path, thread: str | None) -> None:
         namespace = uuid.UUID("6f2b8f0e-51d5-4c55-9b5e-0f2f6f5a7d41")
         made = uuid.uuid5(namespace, f"{first.thread_id}\0ключ")
         assert first.run_id == str(made), "as earlier versions made it"
+
+
+@DOORS
+@pytest.mark.parametrize("own", [True, False], ids=["own store", "LangGraph's saver"])
+def test_a_key_tells_the_usage_of_its_run_again(tmp_path: Path, door: str, own: bool) -> None:
+    store: Any = f"sqlite:///{tmp_path / 't.db'}" if own else InMemorySaver()
+    with Agent("it", ScriptedModel(["one", empty(), "three"], cursor="fifo"), store=store) as agent:
+        through(door, agent, "hello", thread_id="t")
+        first = through(door, agent, "go", thread_id="t", idempotency_key="k")
+        assert (first.stopped_because, first.usage.calls) == ("empty", 1)
+        again = through(door, agent, "go", thread_id="t", idempotency_key="k")
+        assert (again.usage, again.thread_usage) == (first.usage, first.thread_usage)
+        through(door, agent, "more", thread_id="t")
+        late = through(door, agent, "go", thread_id="t", idempotency_key="k")
+        assert late.usage == first.usage
+
+
+def test_a_key_tells_the_usage_by_the_replies_if_its_input_is_dropped(tmp_path: Path) -> None:
+    with agent_of(tmp_path / "t.db", "one", "two", keep_latest=1) as agent:
+        agent.invoke("hello", thread_id="t")
+        first = agent.invoke("go", thread_id="t", idempotency_key="k")
+        assert agent.invoke("go", thread_id="t", idempotency_key="k").usage == first.usage
 
 
 def test_a_key_goes_on_with_what_a_crash_left(tmp_path: Path) -> None:

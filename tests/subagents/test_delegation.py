@@ -72,9 +72,11 @@ def test_what_a_child_uses_counts_for_its_parent(door: Door, store: SqlSaver) ->
         text("Done.", usage=(7, 2)),
         child=child,
     )
-    result = door(parent, "Go")
+    result = door(parent, "Go", thread_id="t", idempotency_key="k")
     assert (result.usage.input_tokens, result.usage.output_tokens) == (112, 13)
     assert result.thread_usage == result.usage
+    again = door(parent, "Go", thread_id="t", idempotency_key="k")
+    assert again.usage == result.usage, "a repeated call tells the same"
 
 
 @DOORS

@@ -636,7 +636,7 @@ async def find_previous_run(call: RunCall, bridge: Bridge) -> None:
     names = [known] if isinstance(known, str) else known
     values = {name: state.values[name] for name in names if name in state.values}
     call.previous = PreviousResult(values, asked if waits else ())
-    run.usage = _used(values.get("messages") or ())
+    run.usage = await _used(call, state.values, bridge)
     run.stopped = state.values.get("stop_reason") or ("cancelled" if state.next else "done")
     run.reason = (before.last_error or "") if is_head and before is not None else ""
     if waits:
@@ -672,9 +672,12 @@ async def _end_of_turn(call: RunCall, saved: Any, bridge: Bridge) -> tuple[Any, 
     return end, not later
 
 
-async def _newest_of(call: RunCall, bridge: Bridge) -> Any:
-    """Return the last checkpoint with the run's id; None if there is none, or no store."""
-    saver, where, wanted = call.saver, _thread_config(call), {"run_id": call.run.run_id}
+async def _newest_of(call: RunCall, bridge: Bridge, **more: Any) -> Any:
+    """Return the last checkpoint with the run's id; None if there is none, or no store.
+
+    `more` are other keys of its metadata.
+    """
+    saver, where, wanted = call.saver, _thread_config(call), {"run_id": call.run.run_id, **more}
     if saver is None:
         return None
 
@@ -698,7 +701,20 @@ def _id_of(saved: Any) -> Any:
     return langgraph_config.configurable(saved.config).get(langgraph_config.CHECKPOINT_ID)
 
 
-def _used(messages: Sequence[BaseMessage]) -> Usage:
+async def _used(call: RunCall, values: Mapping[str, Any], bridge: Bridge) -> Usage:
+    """Return the usage of the earlier run: what its thread counts since its input.
+
+    The replies do not tell it: an empty one is not kept, and hooks and sub-agents call models, too.
+    """
+    begun = None if call.spec.guest else await _newest_of(call, bridge, source="input")
+    if begun is None:  # a guest counts no usage; `keep_latest` drops checkpoints
+        return _used_by_replies(values.get("messages") or ())
+    before = begun.checkpoint["channel_values"].get("usage") or {}
+    counted = values.get("usage") or {}
+    return Usage.from_dict({name: n - before.get(name, 0) for name, n in counted.items()})
+
+
+def _used_by_replies(messages: Sequence[BaseMessage]) -> Usage:
     """Sum the usage of the replies since the last input."""
     used = Usage()
     for message in reversed(messages):
