@@ -18,6 +18,7 @@ from tests.support import forked
 from wick_graph import BaseHook, ModelRequest, tool
 from wick_graph.errors import StorageError
 from wick_graph.journal import Blame
+from wick_graph.journal.request_key import digest
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, calls
 
@@ -234,3 +235,20 @@ def test_what_cannot_be_shown_is_said(url: str, opened: Opener) -> None:
     shown = journal.details(next(journal.moments(kind="tool.exit")))
     assert "its checkpoint is gone" in shown["missing"]
     assert last.seq < journal.last()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()], ids=repr)
+def test_what_is_not_of_a_request_is_not_taken_for_it(error: BaseException) -> None:
+    """Such as a Ctrl-C that comes while a value of a user's class tells its text."""
+    left = [error]
+
+    class Value:
+        def __str__(self) -> str:
+            if left:
+                raise left.pop()
+            return "value"
+
+    with pytest.raises(type(error)) as raised:
+        digest([Value()])
+    assert raised.value is error
+    assert digest([Value()]) == digest(["value"])

@@ -634,3 +634,58 @@ def test_odd_text_survives_everywhere(url: str) -> None:
         assert values["files"][odd] == odd
         saver.delete_thread(odd)
         assert saver.get_tuple(thread) is None
+
+
+FIRM = [KeyboardInterrupt(), SystemExit(2), GeneratorExit(), MemoryError()]
+"""What says nothing of the value at hand."""
+
+
+class Cut:
+    """Raises an error at a chosen call of a codec's method."""
+
+    def __init__(self, method: Any, at: int, error: BaseException) -> None:
+        self.method, self.left, self.error = method, at, error
+
+    def __call__(self, *args: Any) -> Any:
+        self.left -= 1
+        if not self.left:
+            raise self.error
+        return self.method(*args)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("error", FIRM, ids=repr)
+@pytest.mark.parametrize("method", ["_read", "_extend"])
+def test_what_is_not_of_the_value_leaves_the_codec_as_it_is(
+    method: str, error: BaseException, at: int
+) -> None:
+    """From any depth: `ormsgpack` hides what its hooks raise."""
+    value = [({1, 2}, (3, ({4},))), HumanMessage("hi", id="m")]
+    codec, data = Codec(), CODEC.pack(value)
+    act: Any = (lambda: codec.unpack(data)) if method == "_read" else (lambda: codec.pack(value))
+    setattr(codec, method, Cut(getattr(codec, method), at, error))
+    with pytest.raises(type(error)) as raised:
+        act()
+    assert raised.value is error
+    assert codec.unpack(codec.pack(value)) == value
+    assert codec.pack({1: 2}) == CODEC.pack({1: 2}), "nothing of it is left for the next value"
+
+
+def test_a_ctrl_c_at_the_first_step_of_a_hook_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, unpackb, calls = CODEC.pack(({1}, 2)), ormsgpack.unpackb, list[int]()
+
+    def unpack(data: bytes, *, ext_hook: Any) -> Any:
+        def hook(tag: int, body: bytes) -> Any:
+            calls.append(tag)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            return ext_hook(tag, body)
+
+        return unpackb(data, ext_hook=hook)
+
+    monkeypatch.setattr(ormsgpack, "unpackb", unpack)
+    with pytest.raises(KeyboardInterrupt):
+        CODEC.unpack(data)
+    assert CODEC.unpack(data) == ({1}, 2)
+    with pytest.raises(StorageError, match="unknown format"):
+        CODEC.unpack(data[:-1])

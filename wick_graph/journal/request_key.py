@@ -29,9 +29,21 @@ def digest(value: Any) -> bytes:
 
 def packed(value: Any) -> bytes:
     """Encode plain data, the same in every process."""
+    hidden: list[BaseException] = []
+
+    def text(other: Any) -> str:
+        try:
+            return str(other)
+        except BaseException as error:
+            if isinstance(error, MemoryError) or not isinstance(error, Exception):
+                hidden.append(error)  # such as Ctrl-C; ormsgpack hides what a hook raises
+            raise
+
     try:
-        return ormsgpack.packb(value, default=str, option=ormsgpack.OPT_SORT_KEYS)
+        return ormsgpack.packb(value, default=text, option=ormsgpack.OPT_SORT_KEYS)
     except (TypeError, ValueError, RecursionError):  # keys that are not texts, infinite numbers
+        if hidden:
+            raise hidden[0] from None
         if is_deep(value):  # only its type counts, not its content
             return packed(flat(value))
         return json.dumps(value, sort_keys=True, default=str).encode("utf-8", "surrogatepass")

@@ -12,6 +12,7 @@ import importlib
 import ipaddress
 import re
 import sys
+import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -393,7 +394,9 @@ class Codec:
         try:
             return ormsgpack.packb(value, default=self._default, option=_OPTIONS)
         except (TypeError, RecursionError):
-            pass  # the slow way handles what ormsgpack refuses, or raises the reason
+            # The slow way handles what ormsgpack refuses, or raises the reason.
+            if (hidden := _hidden.pop(threading.get_ident(), None)) is not None:
+                raise hidden from None
         try:
             return self._slow(value, 0, 0)
         except RecursionError:
@@ -412,21 +415,26 @@ class Codec:
         Raises:
             StorageError: The bytes are not exactly one value of the closed set.
         """
-        failed: list[StorageError] = []
+        failed: list[BaseException] = []
 
         def extended(tag: int, body: bytes) -> Any:
             if tag == _END_TAG:
                 return _END
             try:
                 return self._read(tag, body, texts)
-            except StorageError as error:
+            except BaseException as error:
                 failed.append(error)  # ormsgpack hides what a hook raises
                 raise
 
+        whole = b"\x92" + data + _END_MARK
         try:
-            value, end = ormsgpack.unpackb(b"\x92" + data + _END_MARK, ext_hook=extended)
+            value, end = ormsgpack.unpackb(whole, ext_hook=extended)
         except (ValueError, RecursionError) as error:
-            raise failed[0] if failed else _damaged(error) from error
+            if failed:
+                known = isinstance(failed[0], StorageError) or _must_leave(failed[0])
+                raise failed[0] if known else _damaged(error) from error
+            _raise_interrupt(whole, extended)
+            raise _damaged(error) from error
         if end is not _END:
             raise _damaged("trailing bytes")
         return value
@@ -478,17 +486,25 @@ class Codec:
         return made, left
 
     def _default(self, other: Any) -> Any:
-        return self._extend(other, lambda part: self._fast(part, 1))
+        try:
+            return self._extend(other, lambda part: self._fast(part, 1))
+        except BaseException as error:
+            _note_hidden(error)
+            raise
 
     def _fast(self, value: Any, nested: int) -> bytes:
         """Encode a part with ormsgpack alone; raise TypeError if that is impossible."""
         if nested > MAX_NESTED:
             raise TypeError
-        return ormsgpack.packb(
-            value,
-            default=lambda other: self._extend(other, lambda part: self._fast(part, nested + 1)),
-            option=_OPTIONS,
-        )
+
+        def default(other: Any) -> Any:
+            try:
+                return self._extend(other, lambda part: self._fast(part, nested + 1))
+            except BaseException as error:
+                _note_hidden(error)
+                raise
+
+        return ormsgpack.packb(value, default=default, option=_OPTIONS)
 
     def _slow(self, value: Any, depth: int, nested: int) -> bytes:
         if nested > MAX_NESTED:
@@ -569,6 +585,35 @@ class Codec:
         if reader is None:
             raise StorageError(f"unknown format: a stored value has the unknown tag {tag}")
         return reader(parts)
+
+
+_hidden: Final[dict[int, BaseException]] = {}
+"""What left a hook of ormsgpack, which hides it, and must leave `pack`; by thread."""
+
+
+def _must_leave(error: BaseException) -> bool:
+    """Return whether an error says nothing of the value that was at hand, such as Ctrl-C."""
+    return isinstance(error, MemoryError) or not isinstance(error, Exception)
+
+
+def _note_hidden(error: BaseException) -> None:
+    if _must_leave(error):
+        _hidden[threading.get_ident()] = error
+
+
+def _raise_interrupt(data: bytes, hook: Callable[[int, bytes], Any]) -> None:
+    """Raise KeyboardInterrupt if it was that which kept a value from being decoded.
+
+    Python may raise it at the first step of a hook, before the hook can note it. Then the same
+    bytes can be decoded now; damage would stay.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        return
+    try:
+        ormsgpack.unpackb(data, ext_hook=hook)
+    except (ValueError, RecursionError):
+        return
+    raise KeyboardInterrupt
 
 
 def _plainer(value: Any) -> Any:
