@@ -23,7 +23,7 @@ from tests.support import forked
 from wick_graph import Agent, BaseHook, ai, events, tool
 from wick_graph.constants import EVENT_QUEUE_SIZE
 from wick_graph.engine.streaming import text_piece
-from wick_graph.errors import MessageError
+from wick_graph.errors import MessageError, RunCancelled
 from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel, attempts, call, calls, cut_stream, error, text
 
@@ -451,3 +451,34 @@ def test_a_fork_may_close_a_stream_that_its_parent_reads() -> None:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     assert list(stream)[-1].event == "done"
+
+
+class Unusual(BaseException):
+    """What no code expects."""
+
+
+@both
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("raised", [RunCancelled, GeneratorExit, Unusual])
+def test_whatever_a_tool_raises_one_event_ends_the_stream(
+    style: str, raised: type[BaseException]
+) -> None:
+    def leave() -> str:
+        """Leave."""
+        raise raised
+
+    with SqlSaver.from_url("sqlite://") as store:
+        agent, _ = agent_of(call("leave"), "done", tools=[leave], store=store)
+        *before, last = read(agent, "?", style, thread_id="t")
+        info = store.threads.get("t")
+    assert not any(isinstance(event, events.Done | events.Failed) for event in before)
+    assert info is not None
+    assert info.status != "running"
+    if raised is GeneratorExit:  # no coroutine can tell it from its closing: it is an answer
+        assert isinstance(last, events.Done)
+        return
+    assert isinstance(last, events.Failed)
+    assert isinstance(last.exception, raised)
+    failed = raised is Unusual
+    assert last.stopped_because == ("failed" if failed else "cancelled")
+    assert last.error == ("Unusual" if failed else events.CANCELLED)

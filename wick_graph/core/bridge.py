@@ -101,8 +101,9 @@ class _Worker:
             error: BaseException | None = None
             try:
                 result = call()
-            except StopIteration as exc:  # no future can carry it: it would end a coroutine
-                error = RuntimeError(f"raised StopIteration: {exc}")
+            except (StopIteration, GeneratorExit) as exc:
+                # No waiter can get it: in a coroutine the one is a return, the other its closing.
+                error = RuntimeError(f"raised {type(exc).__name__}: {exc}")
             except BaseException as exc:  # a future carries whatever the call raised
                 error = exc
             keep = len(self._idle) < (self._idle.maxlen or 0)

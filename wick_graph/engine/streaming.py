@@ -29,6 +29,7 @@ from wick_graph.core.request import AGENT
 from wick_graph.core.state import read_input
 from wick_graph.core.usage import usage_of
 from wick_graph.engine.keys import thread_id_of
+from wick_graph.engine.lifecycle import CANCELLED as CANCELLATIONS
 from wick_graph.engine.lifecycle import RunOptions, apply_options
 from wick_graph.engine.result import Result, checked_thread_id
 from wick_graph.errors import ConfigError, RunCancelled, describe
@@ -588,9 +589,7 @@ def read(
     def work() -> None:
         try:
             last = _last(call, run(), output)
-        except RunCancelled:
-            return
-        except BaseException as error:  # the reader gets any error
+        except BaseException as error:  # the reader gets any error; a tool may raise RunCancelled
             last = [_failed(call, error)]
         with suppress(RunCancelled):  # the reader left after the last event
             for event in last:
@@ -631,10 +630,10 @@ async def aread(
     async def work() -> None:
         try:
             last = _last(call, await run(), output)
-        except asyncio.CancelledError as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
             listener.put(_failed(call, error))
             raise
-        except Exception as error:
+        except BaseException as error:  # as above
             last = [_failed(call, error)]
         for event in last:
             listener.put(event)
@@ -685,7 +684,7 @@ def _untold(run: Run, result: Result, ids: Mapping[str, Any]) -> Iterator[Event]
 
 
 def _failed(call: Call, error: BaseException) -> Failed:
-    cancelled = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
+    cancelled = isinstance(error, CANCELLATIONS)
     return Failed(
         error=CANCELLED if cancelled else describe(error),
         stopped_because="cancelled" if cancelled else "failed",
