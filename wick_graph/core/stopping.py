@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
-from wick_graph.errors import RunCancelled
+from wick_graph.errors import RunCancelled, ThreadBusyError
 
 # --- Requests to stop a run: by a cancellation, by its deadline, or because it lost its thread.
 #
@@ -20,6 +20,9 @@ from wick_graph.errors import RunCancelled
 
 LOST: Final = "lost"
 """The reason of a run that lost its thread to another one."""
+
+STOPS: Final = (RunCancelled, ThreadBusyError)
+"""What a run that was asked to stop raises; the second also tells that it lost its thread."""
 
 
 class Stop:

@@ -22,6 +22,7 @@ from typing_extensions import TypedDict, get_type_hints
 from wick_graph import langgraph_config
 from wick_graph.core.bridge import ASYNC_BRIDGE, ENGINE_LOOP, SYNC_BRIDGE, Bridge, run_to_end
 from wick_graph.core.state import AgentInput, AgentOutput, AgentState, folding
+from wick_graph.core.stopping import STOPS
 from wick_graph.engine import lifecycle, pinned
 from wick_graph.engine.answers import with_records
 from wick_graph.engine.channels import with_fast_copy
@@ -298,12 +299,16 @@ class AgentGraph(RunGraph):
                 latest.take(call.previous.chunks(call.kwargs))
                 return latest.result()
             self._keep(call)
-            if bridge is SYNC_BRIDGE:
-                with closing(self._chunks(call)) as chunks:
-                    latest.take(chunks)
-            else:
-                async for chunk in self._achunks(call):
-                    latest.take((chunk,))
+            try:
+                if bridge is SYNC_BRIDGE:
+                    with closing(self._chunks(call)) as chunks:
+                        latest.take(chunks)
+                else:
+                    async for chunk in self._achunks(call):
+                        latest.take((chunk,))
+            except STOPS:  # before the run is closed: another run may add to its lists then
+                latest.take(call.run.untold)
+                raise
         return latest.result()
 
     def _keep(self, call: lifecycle.RunCall) -> None:

@@ -41,12 +41,13 @@ from langgraph.pregel.protocol import StreamProtocol
 from langgraph.runtime import ExecutionInfo, Runtime
 from langgraph.types import PregelExecutableTask, Send
 
+from wick_graph.core.stopping import STOPS
 from wick_graph.engine import lean_state
 from wick_graph.engine.lean_saves import AsyncExecutor, SyncExecutor, takes_path
 from wick_graph.engine.lean_state import WEAK, Chunks, Futures
 from wick_graph.engine.node_runner import UntracedNode
 from wick_graph.engine.small import AsyncExitStack, ExitStack, Few, own_names
-from wick_graph.langgraph_config import CHECKPOINT_ID, CHECKPOINT_NS, CONFIGURABLE
+from wick_graph.langgraph_config import CHECKPOINT_ID, CHECKPOINT_NS, CONFIGURABLE, RUN
 
 # --- LangGraph's functions, bound to other names.
 
@@ -172,7 +173,7 @@ class LeanLoop:
     _lasts: bool | None = None
     """Whether the state at the end is that of the last step which changed it; None until asked."""
     _owed: Callable[[], Iterable[Any]] | None = None
-    """Makes the last state that a `LastStream` gets at the end."""
+    """Makes the last state that a `LastStream` gets at the end, or its run if that is stopped."""
 
     def _first(self: Any, **given: Any) -> Any:
         seen = self.checkpoint["versions_seen"]
@@ -284,8 +285,13 @@ class LeanLoop:
 
     def _suppress_interrupt(self: Any, *error: Any) -> Any:
         suppressed = self._end_run(*error)
-        for state in self._owed() if self._owed else ():
-            self.stream((self.checkpoint_ns, "values", state))
+        if self._owed is None:
+            return suppressed
+        if suppressed or error[0] is None:
+            for state in self._owed():
+                self.stream((self.checkpoint_ns, "values", state))
+        elif isinstance(error[1], STOPS):  # a stream that raises drops what it has not yielded
+            self.config[CONFIGURABLE][RUN].untold = [("values", state) for state in self._owed()]
         return suppressed
 
     def _prepare_tasks_and_emit_checkpoint(self) -> None:

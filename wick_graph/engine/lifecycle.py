@@ -36,7 +36,7 @@ from wick_graph.core.moments import (
 )
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.state import read_input
-from wick_graph.core.stopping import CURRENT, LOST, PART, WATCH, alarm
+from wick_graph.core.stopping import CURRENT, LOST, PART, STOPS, WATCH, alarm
 from wick_graph.core.usage import Usage, usage_of
 from wick_graph.durations import seconds
 from wick_graph.engine import answers, small
@@ -485,7 +485,7 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
         The error to raise; None if the run stopped at its deadline or was cancelled.
     """
     run, before = call.run, call.before
-    if isinstance(error, RunCancelled | ThreadBusyError):
+    if isinstance(error, STOPS):
         if run.stop.because == LOST:
             error = ThreadBusyError(f"{run.stop.text}; nothing more of this run was stored")
         elif run.stop.because:

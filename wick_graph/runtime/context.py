@@ -6,7 +6,7 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
@@ -278,6 +278,8 @@ class Run:
     """The model of the last reply; differs from the agent's after a fallback."""
     caches: Caches | None = field(default=None, repr=False)
     """What it has worked out about the thread's messages; None until a node asks for it."""
+    untold: Sequence[tuple[str, Any]] = field(default=(), repr=False)
+    """Of a stopped run: chunks that the shorter loop (`engine/lean.py`) told no reader."""
 
     def with_context(self, spec: AgentSpec, given: Any) -> Any:
         """Return the run's context; what the caller gives is checked once.
