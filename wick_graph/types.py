@@ -1,4 +1,4 @@
-"""Ids, closed sets of words, lists of messages, a future; imports nothing of wick_graph."""
+"""Ids, closed sets of words, lists of messages, a future, a base class; imports nothing of ours."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ StoppedBecause = Literal[
 
 GUARDRAIL: Final = "guardrail"
 """The reason of a run that a guardrail ended; no node works after it."""
+
+
+class PlainInStore:
+    """Base class of our objects that the store keeps as plain data, in any graph."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plain data, which whoever reads it back takes in place of the object."""
+        raise NotImplementedError
+
 
 Replay = Literal["safe", "never", "key"]
 """Whether a tool call that was in flight at a crash may run again."""

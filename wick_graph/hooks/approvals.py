@@ -21,6 +21,7 @@ from wick_graph.hooks.protocol import BaseHook, in_place
 from wick_graph.machine import user_id
 from wick_graph.messages import ToolCall
 from wick_graph.tools.result import failure, normalise
+from wick_graph.types import PlainInStore
 
 if TYPE_CHECKING:
     from wick_graph.config import AgentConfig
@@ -38,7 +39,7 @@ Rule: TypeAlias = bool | str | Expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Decision:
+class _Decision(PlainInStore):
     decision: ClassVar[str]
     hash: str | None = None
     """The hash of the decided call; the question's hash if it is missing."""

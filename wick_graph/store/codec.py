@@ -34,6 +34,7 @@ from ormsgpack import Ext
 from wick_graph.errors import StorageError
 from wick_graph.store.allowlist import AllowList, StoredObject, key_of, put_together, take_apart
 from wick_graph.store.shapes import BY_CLASS, ID, MESSAGES, rebuilt
+from wick_graph.types import PlainInStore
 
 # --- Single values: dates, paths, patterns, arrays, exceptions.
 
@@ -617,7 +618,9 @@ def _raise_interrupt(data: bytes, hook: Callable[[int, bytes], Any]) -> None:
 
 
 def _plainer(value: Any) -> Any:
-    """Return the plain value that a subclass is stored as."""
+    """Return the plain value that a subclass is stored as, or an object of ours."""
+    if isinstance(value, PlainInStore):  # such as the answer to a question of a user's own graph
+        return value.to_dict()
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if not isinstance(value, Enum) and not hasattr(value, "_fields"):
