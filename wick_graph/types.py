@@ -33,7 +33,7 @@ class PlainInStore:
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plain data, which whoever reads it back takes in place of the object."""
+        """Return the plain data, which readers take in place of the object."""
         raise NotImplementedError
 
 
