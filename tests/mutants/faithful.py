@@ -170,6 +170,18 @@ FAITHFUL: Final = (
         ("fork_thread", "if followed:", "if False:"),
     ),
     mutant(
+        "new-message-drops-updates",
+        "A new message keeps what the finished calls of a half-done step wrote.",
+        ("test_a_new_message_keeps_the_state_updates_of_finished_calls",),
+        ("keep_finished_results", "if not finished:", "if True:"),
+    ),
+    mutant(
+        "a-stop-tells-nothing",
+        "A run that is stopped gives its whole conversation.",
+        ("test_a_run_that_is_stopped_gives_the_whole_conversation",),
+        ("LeanLoop._suppress_interrupt", "elif isinstance(error[1], STOPS):", "elif False:"),
+    ),
+    mutant(
         "invoke-past-its-wrapper",
         "What a library puts around LangGraph's invoke is called.",
         ("test_an_invoke_that_a_library_has_replaced_is_called",),

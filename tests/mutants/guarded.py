@@ -87,6 +87,35 @@ GUARDED: Final = (
         quick=True,
     ),
     mutant(
+        "no-word-approves",
+        "A decision over HTTP is said, or nothing is decided.",
+        ("test_what_is_no_decision_is_no_response",),
+        (
+            "_decision",
+            "if isinstance(problem := read_decision(answer), str):",
+            "answer, problem = answer or {'decision': 'approve'}, ''\n    if problem:",
+        ),
+        ("_decision", '"response" not in form.model_fields_set', "False"),
+    ),
+    mutant(
+        "answered-question-again",
+        "A question is asked once: one that has its answer is not shown again.",
+        ("test_a_key_shows_the_open_questions_alone",),
+        ("unanswered", "if one.id in ids", "if True"),
+    ),
+    mutant(
+        "a-file-runs-anywhere",
+        "A recording from elsewhere runs nothing on a thread that only has its id.",
+        ("test_a_file_runs_nothing_on_another_thread_of_its_id",),
+        ("has_thread_of", "return runs[-1].run_id in", "return runs[-1].run_id not in"),
+    ),
+    mutant(
+        "plan-keeps-its-policy",
+        "What is said last about a tool holds for the prepared fork.",
+        ("test_what_is_said_last_holds_for_the_prepared_fork",),
+        ("_decide", "if shell.plan is not None:", "if False:"),
+    ),
+    mutant(
         "task-unbound",
         "A task is bound by the rules of the agent that gives it.",
         ("test_a_child_is_bound_and_cannot_loosen",),
