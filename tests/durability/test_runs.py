@@ -474,6 +474,9 @@ def test_a_key_shows_the_open_questions_alone(tmp_path: Path, door: str, own: bo
         again = through(door, agent, "go", thread_id="t", idempotency_key="k")
         assert (again.stopped_because, paid) == ("interrupted", [1])
         assert again.interrupts == left.interrupts == first.interrupts[1:]
+        said = [[(m.type, m.text) for m in one.messages] for one in (left, again)]
+        assert said[0] == said[1]  # with what the finished call wrote
+        assert said[0][-1] == ("tool", "paid 1")
         done = agent.resume("t", {again.interrupts[0].id: Reject("too much")})
         assert (done.text, paid) == ("ok", [1])
 

@@ -90,7 +90,8 @@ def test_who_may_run_decides_nothing_by_responding(http: Http, thread: str, stat
     [
         *({}, {"status": "answered"}, {"response": None}, {"response": ""}, {"response": "no"}),
         *({"response": True}, {"response": {"decision": "x"}}, {"response": {"approve": True}}),
-        {"response": {"decision": "edit"}},
+        *({"response": {"decision": "edit"}}, {"response": {"decision": ["approve"]}}),
+        {"response": {"decision": {}}},
     ],
     ids=str,
 )

@@ -78,7 +78,12 @@ def create(
     with _new_file(out) as file, _store(config) as store:
         token, info = store.tokens.create(tenant, name=name, scope=scope, lasts=time)
         if file is not None:
-            file.write(token + "\n")
+            try:
+                file.write(token + "\n")
+                file.flush()
+            except OSError as error:
+                store.tokens.revoke(info.id)
+                raise ConfigError(f"cannot write {out}: {error.strerror}") from None
     if as_json:
         shown = {} if out is not None else {"token": token}
         output.print_json({**facts(info), **shown})

@@ -411,7 +411,7 @@ def list_threads(
         typer.Option("--status", help="Only threads with this status."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
+        int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="Show at most this many.")
     ] = 50,
     as_json: Annotated[bool, output.AS_JSON] = False,
     config: Annotated[Path, output.CONFIG] = DEFAULT_FILE,

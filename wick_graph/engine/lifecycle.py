@@ -632,6 +632,8 @@ async def find_previous_run(call: RunCall, bridge: Bridge) -> None:
         call.untouched = False
         call.input, run.resumed = None, True
         return
+    if waits:  # a look at the head, not at a checkpoint, has what its finished calls wrote
+        state = await bridge.call(graph.get_state, graph.aget_state, _thread_config(call))
     known = graph.output_channels
     names = [known] if isinstance(known, str) else known
     values = {name: state.values[name] for name in names if name in state.values}

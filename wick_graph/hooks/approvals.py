@@ -228,7 +228,7 @@ def read_decision(answer: Any) -> Decision | str:
     """Read an answer as a decision, or return why it is not one; plain text or `True` is not."""
     if isinstance(answer, _Decision):
         answer = answer.to_dict()
-    if not isinstance(answer, Mapping) or answer.get("decision") not in _DECISIONS:
+    if not isinstance(answer, Mapping) or answer.get("decision") not in DECISIONS:
         return f"the answer is not a decision; set decision to one of {', '.join(DECISIONS)}"
     name = answer["decision"]
     needed = _FIELDS[name]
