@@ -355,6 +355,19 @@ at_fork(after_in_child=_put_all_back)
 # --- Sockets.
 
 
+def listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address; port 0 picks a free one.
+
+    Raises:
+        ConfigError: The address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
+
+
 def reserve(made: socket.socket) -> None:
     """Let a socket take an address that is free: also one just left, never another server's."""
     exclusive = getattr(socket, "SO_EXCLUSIVEADDRUSE", None)  # Windows shares with SO_REUSEADDR

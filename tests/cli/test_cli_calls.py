@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langgraph.types import interrupt
@@ -73,6 +75,25 @@ def test_one_sentence_code_2_and_nothing_stored(
     assert line.startswith("wick: ")
     assert sentence in line
     assert [entry.name for entry in tmp_path.iterdir()] == ["agents.yaml"]
+
+
+def test_a_token_that_cannot_be_written_is_revoked(
+    wick: Wick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def full(path: Any, *args: Any, **more: Any) -> int:
+        if Path(path).name != "mine.token":
+            return opened(path, *args, **more)
+        opened(path, *args, **more)
+        return opened("/dev/full", os.O_WRONLY)  # a disk without room
+
+    monkeypatch.setattr(os, "open", full)
+    code, out, err = wick("token", "create", "--out", "mine.token")
+    assert (code, out) == (2, "")
+    assert err == "wick: cannot write mine.token: No space left on device\n"
+    assert not Path("mine.token").exists()
+    assert "revoked" in wick("token", "list")[1]
 
 
 def test_an_mcp_server_says_that_its_port_is_taken(wick: Wick) -> None:

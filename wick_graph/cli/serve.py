@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -70,6 +70,8 @@ def create(
     debug: Annotated[bool, output.DEBUG] = False,
 ) -> None:
     """Create a token and print it once; only its hash is stored."""
+    import os
+
     from wick_graph.durations import seconds
     from wick_graph.errors import ConfigError
 
@@ -79,8 +81,7 @@ def create(
         token, info = store.tokens.create(tenant, name=name, scope=scope, lasts=time)
         if file is not None:
             try:
-                file.write(token + "\n")
-                file.flush()
+                os.write(file, f"{token}\n".encode("ascii"))
             except OSError as error:
                 store.tokens.revoke(info.id)
                 raise ConfigError(f"cannot write {out}: {error.strerror}") from None
@@ -139,8 +140,8 @@ def facts(info: TokenInfo) -> dict[str, Any]:
 
 
 @contextmanager
-def _new_file(path: Path | None) -> Iterator[TextIO | None]:
-    """Yield a new file that only its owner can read; it goes again if the block fails.
+def _new_file(path: Path | None) -> Iterator[int | None]:
+    """Yield a new file, open, that only its owner can read; it goes again if the block fails.
 
     It is made before the token, so that each token that is stored reaches its owner.
     """
@@ -156,11 +157,12 @@ def _new_file(path: Path | None) -> Iterator[TextIO | None]:
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
     try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            yield file
+        yield handle
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -198,6 +200,7 @@ def mcp(
 ) -> None:
     """Run an MCP server that offers each agent as a tool."""
     from wick_graph.errors import ConfigError, missing_extra
+    from wick_graph.machine import listener
 
     try:
         from wick_graph.protocols.mcp import mcp_server
@@ -210,24 +213,8 @@ def mcp(
         if port is None:
             server.run("stdio")
         else:
-            _must_be_free("127.0.0.1", port)
+            listener("127.0.0.1", port).close()  # the SDK says in its own way that it is taken
             server.run("streamable-http", host="127.0.0.1", port=port)
-
-
-def _must_be_free(host: str, port: int) -> None:
-    """Check that a server can listen here, before one says in its own way that it cannot.
-
-    Raises:
-        ConfigError: It cannot.
-    """
-    import socket
-
-    from wick_graph.errors import ConfigError
-
-    try:
-        socket.create_server((host, port)).close()
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
 
 
 def _outputs(agents: Agents) -> dict[str, Any]:

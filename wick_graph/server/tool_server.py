@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from starlette.routing import Route
 from wick_graph.constants import DEFAULT_TOOL_TIMEOUT_SECONDS
 from wick_graph.core.bridge import ASYNC_BRIDGE
 from wick_graph.errors import ConfigError
+from wick_graph.machine import listener
 from wick_graph.messages import ToolCall
 from wick_graph.server import guard
 from wick_graph.service.options import Limits, Problem, is_loopback
@@ -69,15 +69,10 @@ def serve_tools(
     config = uvicorn.Config(
         tool_app(bound.values(), host), log_level="warning", lifespan="off", server_header=False
     )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror or error})") from None
-    with listener:
+    with listener(host, port) as taken:
         at = f"[{host}]" if ":" in host else host
-        ready(sorted(bound), f"http://{at}:{listener.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[listener])
+        ready(sorted(bound), f"http://{at}:{taken.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[taken])
 
 
 def _bound(tools: Iterable[Any]) -> dict[str, BoundTool]:

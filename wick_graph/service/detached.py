@@ -151,9 +151,8 @@ _AFTER_IT: Final = frozenset({"on_tool_start", "on_tool_end", "on_chat_model_ret
 
 def is_in_a_call(events: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether these last events of a run end within a model's call, or just behind it."""
-    kinds = [event["event"] for event in events]
-    marks = [kind in _OF_A_CALL for kind in kinds if kind in _OF_A_CALL or kind in _AFTER_IT]
-    return bool(marks) and marks[-1]
+    kinds = [event["event"] for event in events if event["event"] in _OF_A_CALL | _AFTER_IT]
+    return bool(kinds) and kinds[-1] in _OF_A_CALL
 
 
 class DetachedRun:
@@ -218,7 +217,7 @@ class DetachedRun:
 
     async def _void(self, kind: str) -> None:
         """Say that the pieces of a call are void if it is made again, before its first event."""
-        if not self._cut_off or not (kind in _OF_A_CALL or kind in _AFTER_IT):
+        if not self._cut_off or kind not in _OF_A_CALL | _AFTER_IT:
             return
         self._cut_off = False
         if kind in _OF_A_CALL:

@@ -407,13 +407,22 @@ class Runs:
         if row.external and last < row.first and row.first > 1:
             await streams.run(streams.trim, row.thread_id, self._limits.events_kept_of_runs)
         event_log = EventLog(self._saver, row, last + 1)
-        after = max(row.first - 1, last - _LATELY)
-        told = await streams.run(streams.read, row.thread_id, after, row) if last > after else []
-        cut_off = is_in_a_call(event for number, event in told if number <= last)
-        run = DetachedRun(row, event_log, recovered=True, cut_off=cut_off)
+        run = DetachedRun(row, event_log, recovered=True, cut_off=await self._in_a_call(row, last))
         log.info("run %s continues", row.run_id)
         with carried(row.traceparent):  # its task keeps the span
             return self._drive(run, again.begin(agent, row, self._holder(row.thread_id)))
+
+    async def _in_a_call(self, row: StreamRow, last: int) -> bool:
+        """Return whether a run was cut off within a model's call, by what it told last."""
+        after = max(row.first - 1, last - _LATELY)
+        if last <= after:
+            return False
+        streams = self._saver.streams
+        try:
+            told = await streams.run(streams.read, row.thread_id, after, row)
+        except StorageError:  # a damaged page is its readers' matter; the run goes on
+            return False
+        return is_in_a_call(event for _, event in told)
 
     async def _files(self, thread_id: str, agent_id: str) -> str:
         """Return the machine with the files of a thread's agent, which is this one or any.
