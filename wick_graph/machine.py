@@ -302,6 +302,7 @@ class HeldInterrupt:
         self._came.append((number, frame))
         if not self._is_over and len(self._came) > 1:  # who asks twice does not want to wait
             self._came.clear()
+            self.put_back()
             self._handler(number, frame)
 
     def has_come(self) -> bool:

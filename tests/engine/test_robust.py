@@ -17,6 +17,7 @@ from langgraph.types import Command
 from tests.engine.support import Door, add, agent_of
 from wick_graph import Agent, BaseHook
 from wick_graph.errors import ConfigError, HookError, MessageError, ThreadNotFoundError
+from wick_graph.events import Failed
 from wick_graph.nodes.before_agent import unsound
 from wick_graph.testing import ScriptedModel, call, calls, respond
 
@@ -66,6 +67,56 @@ def test_a_reader_who_leaves_at_once_gives_the_thread_back() -> None:
             await asyncio.wait([task])
             await stream.aclose()
             assert (await agent.ainvoke("y", thread_id=f"t{i}")).text == "heard y"
+
+    asyncio.run(run())
+
+
+# Closed by hand, the tasks and generators of LangGraph's loop end out of their order, and say so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_coroutine_that_is_closed_gives_the_thread_back() -> None:
+    loop = asyncio.new_event_loop()
+
+    class Forever(BaseHook):
+        name = "forever"
+
+        async def before_agent(self, state: Any, ctx: Any) -> Any:
+            if len(state["messages"]) == 1:
+                await forever
+
+    forever = asyncio.Future[None](loop=loop)
+
+    async def run() -> None:
+        agent = Agent(model=echo(), hooks=[Forever()])
+        body = agent.graph.ainvoke({"messages": [("user", "x")]}, on("t"))
+        while (waits := body.send(None)) is not forever:  # it is no task, so this awaits for it
+            if waits is not None:
+                waits._asyncio_future_blocking = False
+                await asyncio.wait([waits])
+        body.close()
+        assert (await agent.ainvoke("y", thread_id="t")).text == "heard y"
+
+    with contextlib.closing(loop):
+        loop.run_until_complete(run())
+
+
+@pytest.mark.parametrize("way", ["ainvoke", "astream", "graph"])
+def test_a_tool_that_raises_what_closes_coroutines_gives_the_thread_back(way: str) -> None:
+    async def odd() -> str:
+        """Raise what nobody asked for."""
+        await asyncio.sleep(0)
+        raise GeneratorExit
+
+    async def run() -> None:
+        agent, _ = agent_of(call("odd"), "ok", tools=[odd])
+        with contextlib.suppress(GeneratorExit):
+            if way == "ainvoke":
+                await agent.ainvoke("?", thread_id="t")
+            elif way == "graph":
+                await agent.graph.ainvoke({"messages": [("user", "?")]}, on("t"))
+            else:
+                events = [event async for event in agent.astream("?", thread_id="t")]
+                assert isinstance(events[-1], Failed)
+        assert (await agent.ainvoke("again", thread_id="t")).text == "ok"
 
     asyncio.run(run())
 

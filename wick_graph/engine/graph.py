@@ -133,22 +133,30 @@ class _Ending:
         """Close the run; return whether its end is no error for its caller."""
         if self._has_begun:
             return False
-        # Only there: in a loop, Ctrl-C cancels a task, and others run while this one awaits.
-        held = hold_interrupt() if self._bridge is SYNC_BRIDGE else None
-        self._has_begun = True
+        lease, store = self._call.run.writer.lease, self._call.store
+        held = None
         try:
+            if self._bridge is SYNC_BRIDGE:
+                # In a loop, Ctrl-C cancels a task, and others run while this one awaits.
+                held = hold_interrupt()
+            self._has_begun = True
             return await self._close(error)
+        except BaseException:
+            if lease is not None and store is not None and lease in store.leases.held():
+                store.leases.give_up(lease, lease.charges)  # Ctrl-C came twice
+            raise
         finally:
             if held is not None:
                 held.end()
 
     async def _close(self, error: BaseException | None) -> bool:
+        bridge = self._bridge
         if error is None:
-            await lifecycle.finish_run(self._call, self._bridge)
+            await lifecycle.finish_run(self._call, bridge)
             return False
         if self._in_coroutine and isinstance(error, GeneratorExit):
-            return False  # a coroutine that is closed awaits nothing
-        problem = await lifecycle.fail_run(self._call, self._bridge, error)
+            bridge = SYNC_BRIDGE  # a coroutine that is closed awaits nothing
+        problem = await lifecycle.fail_run(self._call, bridge, error)
         if problem is None or problem is error:
             return problem is None
         raise problem from error

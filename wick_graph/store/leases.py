@@ -380,9 +380,9 @@ class Leases:
         try:
             with self._core.writing(thread_id) as db:
                 taken = self._acquired(db, thread_id, asking, judged)
-        except StorageError:  # the commit may have succeeded all the same: give the lease back
+        except BaseException:  # the commit may have succeeded all the same: give the lease back
             if taken is not None:
-                self._owe(taken, taken.charges)
+                self.give_up(taken, taken.charges)
             raise
         if ready is not None:
             ready(taken)
@@ -563,9 +563,18 @@ class Leases:
         This store treats it as free at once. If the database refuses the write, the store tries
         again later.
         """
-        self._drop(lease)
-        self._owe(lease, charges)
+        self.give_up(lease, charges)
         self._end(lease, charges)
+
+    def give_up(self, lease: Lease, charges: int) -> None:
+        """Treat a lease as given back, even if the database does not know it.
+
+        A full disk may refuse the write, and the answer to a taking may be lost.
+        """
+        self._core.owed[lease.thread] = Owed(lease, lease.epoch, charges)
+        with self._lock:
+            self._held.discard(lease)
+        lease.leave_place()
 
     def _end(self, lease: Lease, charges: int) -> None:
         with self._core.writing(lease.thread_id) as db:
@@ -589,13 +598,6 @@ class Leases:
         owed = self._core.owed.get(lease.thread)
         if owed is not None and owed.lease is lease:
             self._core.owed.pop(lease.thread, None)
-
-    def _owe(self, lease: Lease, charges: int) -> None:
-        """Note that a lease is given back, even if the database does not know it.
-
-        A full disk may refuse the write, and the answer to a taking may be lost.
-        """
-        self._core.owed[lease.thread] = Owed(lease, lease.epoch, charges)
 
     def settle(self, *, at_once: bool = False) -> None:
         """Give back leases that the database does not know to be free; keep those it refuses.
@@ -662,11 +664,6 @@ class Leases:
     def _name(self) -> bytes:
         """Return a name of this saver that no other process or saver has."""
         return owner() + b"/" + self._nonce
-
-    def _drop(self, lease: Lease) -> None:
-        with self._lock:
-            self._held.discard(lease)
-        lease.leave_place()
 
     def close(self) -> None:
         """Leave the keeper and give back what is owed; held leases expire by themselves."""
