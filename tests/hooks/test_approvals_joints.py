@@ -178,6 +178,10 @@ def test_an_update_that_drops_the_question_leaves_a_thread_that_is_done(
     agent = box.agent
     assert agent.invoke("Go", thread_id="t", idempotency_key="k").interrupts
     agent.graph.update_state(ON, {"messages": [HumanMessage("A note.")]})
+    if own:  # a thread that waits is never swept
+        row = agent.threads.get("t")
+        assert row is not None
+        assert (row.status, row.stopped_because) == ("idle", "done")
     again = agent.invoke("Go", thread_id="t", idempotency_key="k")
     assert (again.stopped_because, again.interrupts) == ("done", ())
     for _ in range(2):

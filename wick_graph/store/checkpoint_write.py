@@ -139,6 +139,11 @@ class StepTransaction:
         if self._strays:
             self._strays.sweep(self._db, self._cache.id, (self._ns, own))
 
+    def end_waiting(self) -> None:
+        """Set a thread that waits to `idle`: a caller's update drops its open questions."""
+        own = (self._cache.id, "waiting")
+        self._db.execute(statements.END_WAITING, ("idle", "done", *own))
+
     def _meta(self, rest: dict[str, Any]) -> bytes:
         """Return the metadata of a row's column; of one run it is the same again and again."""
         packed, space = self._codec.pack(rest), self._space
@@ -498,6 +503,8 @@ class _CheckpointEntry:
         step = self.writer.step(db, self.at, self.lease)
         again, self.again = self.again, True
         if not (again and step.has_checkpoint(self.checkpoint["id"])):
+            if self.lease is None and self.metadata.get("source") == "update" and not self.at.ns:
+                step.end_waiting()
             given = (self.checkpoint, self.metadata, self.versions)
             step.checkpoint(*given, self.at.checkpoint_id, self.held, is_last=self.is_last)
 

@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: ff59eb357663ed00f55f904b670bab18
+-- process takes it from here once it or a module that makes it has changed: f165333edb6176d098a54fbada3519fc
 
 --: sqlite schema
 CREATE TABLE blobs (
@@ -387,6 +387,12 @@ UPDATE streams SET status=?, ended=? WHERE streams.thread = ? AND streams.run = 
 
 --: postgresql statements.END_RUN
 UPDATE streams SET status=%s, ended=%s WHERE streams.thread = %s AND streams.run = %s
+
+--: sqlite statements.END_WAITING
+UPDATE threads SET status=?1, stopped_because=?2, checksum=wick_checksum(threads.tenant, threads.thread, threads.agent, ?1, threads.title, threads.parent, threads.pinned, CAST(threads.created AS FLOAT), CAST(threads.last_access AS FLOAT), CAST(threads.ttl AS FLOAT), CAST(threads.expires_at AS FLOAT), threads.generation, threads.run, ?2, threads.last_error) WHERE threads.id = ?3 AND threads.status = ?4
+
+--: postgresql statements.END_WAITING
+UPDATE threads SET status=%s, stopped_because=%s, checksum=NULL WHERE threads.id = %s AND threads.status = %s
 
 --: sqlite statements.EPOCH
 SELECT leases.epoch 

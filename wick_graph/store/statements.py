@@ -257,6 +257,13 @@ CLOSE: Final = Prepared(
     *("state", "now", "at", "because", "error", "tenant", "key"),
 )
 
+_ended: Final[dict[str, Any]] = {"status": _b("state"), "stopped_because": _b("because")}
+
+END_WAITING: Final = Prepared(
+    lambda: _changed(_ended).where(threads.c.id == _b("t"), threads.c.status == _b("was")),
+    *("state", "because", "t", "was"),
+)
+
 _next_generation: Final = {"generation": threads.c.generation + _b("one")}
 
 GENERATION: Final = Prepared(
