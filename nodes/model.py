@@ -272,7 +272,7 @@ async def _call(request: ModelRequest, ctx: NodeContext, writes: Writes) -> AIMe
     if ctx.spec.hooks.wrap_model_call:  # a model or its cache may return the same object again
         reply = private(reply)
     used = usage_of(reply)  # here, so that every call through a hook's `next` counts
-    ctx.run.usage += used
+    ctx.run.count(used)
     writes.append(("usage", used.to_dict()))
     if ctx.listener.active:
         data = {"reply": reply, "usage": used, "purpose": request.purpose}

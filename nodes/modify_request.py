@@ -39,7 +39,7 @@ async def modify_request(state: Mapping[str, Any], ctx: NodeContext) -> list[tup
         HookError: A hook raised, or did not return a request.
         ParentCommand: A tool sent the run to the parent graph; its answer is stored by now.
     """
-    if (commands := state.get("to_parent")) and langgraph_config.has_parent(ctx.config):
+    if (commands := state.get("to_parent")) and langgraph_config.depth_of(ctx.config):
         raise ParentCommand(_merged(commands, state.get("messages") or ()))
     request, updates = await compose(state, ctx)
     return [*updates, ("request", to_overlay(request, ctx.spec.system_prompt))]

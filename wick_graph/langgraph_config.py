@@ -119,9 +119,9 @@ def is_nested(config: Config | None) -> bool:
     return TASK_ID in configurable(config)
 
 
-def has_parent(config: Config | None) -> bool:
-    """Say whether the running task's graph is a node of another graph."""
-    return "|" in str(configurable(config).get(CHECKPOINT_NS, ""))
+def depth_of(config: Config | None) -> int:
+    """Count the graphs that the running task's graph is inside of."""
+    return str(configurable(config).get(CHECKPOINT_NS, "")).count("|")
 
 
 def is_resuming(config: Config | None) -> bool:

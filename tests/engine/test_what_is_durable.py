@@ -110,7 +110,7 @@ def test_commits_of_a_turn_that_nobody_is_told_of(
 def test_an_agent_inside_a_call_says_nothing_of_the_step_around_it(
     saver: SqlSaver, door: Door
 ) -> None:
-    """It shares the run of the agent around it, which has a superstep of its own under way."""
+    """It shares the writer of the agent around it, which has a superstep of its own under way."""
 
     @tool(replay="never")
     def act() -> str:

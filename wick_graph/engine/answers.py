@@ -458,7 +458,8 @@ async def _about_calls(
     at: Any = {**config, "metadata": {}}
     while at is not None:
         saved = await _saved(saver, at, bridge)
-        values = (question.interrupt.value for question in questions(saved))
+        # a graph inside a call looks for its own: its calls may have the ids of the thread's
+        values = (one.interrupt.value for one in questions(saved) if one.is_direct)
         found += [one for one in values if isinstance(one, Mapping) and one.get("kind") == KIND]
         by_hand = saved is not None and (saved.metadata or {}).get("source") in _MADE_BY_HAND
         at = saved.parent_config if by_hand else None

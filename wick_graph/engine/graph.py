@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Annotated, Any, Final, Self
 
 from langchain_core.runnables import Runnable
+from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.runnables.graph import Graph
 from langgraph.channels import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -80,6 +81,15 @@ def _refuse_engine_loop() -> None:
 def _out(call: lifecycle.RunCall, chunk: Any) -> Any:
     """Return what leaves the engine: with copies of lists of messages that it keeps."""
     return chunk if call.run.writer.kept is None else lent(chunk)
+
+
+def _inside(config: Any) -> Any:
+    """Return the config of a graph inside a task: in an agent's call, with a run of its own."""
+    around = (langgraph_config.configurable(at) for at in (config, var_child_runnable_config.get()))
+    run = next((found for at in around if (found := at.get(langgraph_config.RUN))), None)
+    if run is None:
+        return config
+    return langgraph_config.with_configurable(config, **{langgraph_config.RUN: run.inner()})
 
 
 class _Latest:
@@ -213,7 +223,7 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
             ThreadBusyError: Another run uses this thread.
         """
         if lifecycle.is_nested(config):
-            yield from super().stream(input, config, **kwargs)
+            yield from super().stream(input, _inside(config), **kwargs)
             return
         _refuse_engine_loop()
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
@@ -230,7 +240,7 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
     async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
         if lifecycle.is_nested(config):
-            async for chunk in super().astream(input, config, **kwargs):
+            async for chunk in super().astream(input, _inside(config), **kwargs):
                 yield chunk
             return
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)

@@ -7,7 +7,7 @@ import math
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -280,6 +280,26 @@ class Run:
     """What it has worked out about the thread's messages; None until a node asks for it."""
     untold: Sequence[tuple[str, Any]] = field(default=(), repr=False)
     """Of a stopped run: chunks that the shorter loop (`engine/lean.py`) told no reader."""
+    around: Run | None = field(default=None, repr=False)
+    """Of an agent that runs inside a call of another one: that one's run."""
+
+    def inner(self) -> Run:
+        """Return the part of this run that is an agent inside one of its calls.
+
+        It has the thread, its lease and its ledger. Its end is not the end of this run, and its
+        messages are other ones.
+        """
+        made = replace(self, around=self, usage=Usage(), model="", caches=None, pending={})
+        made.asked, made.cleared, made.untold = None, {}, ()
+        made.ran = made.ended = made.withdrawn = False
+        made.stopped = made.reason = ""
+        return made
+
+    def count(self, used: Usage) -> None:
+        """Add the usage of a model call, to the runs around this one too."""
+        self.usage += used
+        if self.around is not None:
+            self.around.count(used)
 
     def with_context(self, spec: AgentSpec, given: Any) -> Any:
         """Return the run's context; what the caller gives is checked once.

@@ -57,6 +57,9 @@ LEFT: Final = "left"
 
 _WHAT: Final = "approval"
 
+_DEPTH: Final = "depth"
+"""Field of a question in a graph inside a call: calls of another graph may have the same ids."""
+
 _RUNS: Final = frozenset({"approve", "edit"})
 
 _BOUND: Final = "a rule of the agent that gave the task"
@@ -150,6 +153,8 @@ class Gate:
         ledger = self.ctx.run.ledger
         if ledger is None:
             return True
+        if depth := langgraph_config.depth_of(self.ctx.config):
+            fields[_DEPTH] = depth
         known = await noted(self.ctx, call.ctx.key)
         if known is not None and known[0] == state and _without_time(known[1]) == fields:
             return False
@@ -221,13 +226,15 @@ async def _rows(ctx: NodeContext) -> dict[str, list[_Row]]:
     if run.asked is not None:
         return run.asked
     found: list[_Row] = []
+    depth = langgraph_config.depth_of(ctx.config)
     if ledger is not None:
         for state in (ASKED, DECIDED, LEFT):
             rows = await ctx.bridge.call(
                 partial(ledger.noted_as, state), partial(ledger.anoted_as, state)
             )
-            found += [(key, state, row) for key, row in rows.items()]
-    elif langgraph_config.is_resuming(ctx.config):
+            own = {key: row for key, row in rows.items() if row.get(_DEPTH, 0) == depth}
+            found += [(key, state, row) for key, row in own.items()]
+    elif depth and langgraph_config.is_resuming(ctx.config):
         found = [("", ASKED, {"question": one}) for one in await _nested(ctx)]
     run.asked = {}
     for one in found:

@@ -227,7 +227,7 @@ def _commands(items: list[Any], call: ToolCall) -> ToolResult:
 
 def _to_parent(command: Command[Any], call: ToolCall) -> tuple[dict[str, Any], list[ToolMessage]]:
     """Return a command for the parent graph as data, and the answers to the call in it."""
-    if call.ctx is None or not langgraph_config.has_parent(call.ctx.config):
+    if call.ctx is None or not langgraph_config.depth_of(call.ctx.config):
         raise ToolError(
             f"{call.name} returned a Command for a parent graph, and this agent runs in none; "
             "make agent.graph a node of the other graph"

@@ -1,0 +1,89 @@
+"""An agent inside a call of another agent shares its thread, and nothing of its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from wick_graph import Agent, BaseHook, tool
+from wick_graph.hooks import ApprovalHook, Approve, Tripwire
+from wick_graph.messages import Processors, to_llm_dict
+from wick_graph.testing import ScriptedModel
+
+
+def asks(*calls: tuple[str, str, dict[str, Any]]) -> AIMessage:
+    """Return a reply with calls: name, id, arguments."""
+    made = [{"name": name, "id": id, "args": args} for name, id, args in calls]
+    return AIMessage("", tool_calls=made)
+
+
+def calling(inner: Agent[Any]) -> Any:
+    """Return a tool that runs an agent's graph."""
+
+    @tool(replay="safe")
+    def ask(text: str) -> str:
+        """Ask the other agent."""
+        return str(inner.graph.invoke({"messages": [("user", text)]})["messages"][-1].text)
+
+    return ask
+
+
+def pay(amount: float) -> str:
+    """Pay."""
+    return f"paid {amount:g}"
+
+
+class Night(BaseHook):
+    name = "night"
+
+    def before_agent(self, state: Any, ctx: Any) -> Any:
+        raise Tripwire("it is night", answer="We open at nine.")
+
+
+def test_a_guardrail_of_an_agent_inside_a_call_ends_that_agent_alone() -> None:
+    inner = Agent("inner", ScriptedModel([]), hooks=[Night()])
+    reply = asks(("ask", "a", {"text": "?"}), ("pay", "b", {"amount": 1}))
+    model, rules = ScriptedModel([reply, "Done."]), [ApprovalHook({"pay": True})]
+    with Agent(model=model, tools=[calling(inner), pay], hooks=rules, store="sqlite://") as outer:
+        first = outer.invoke("Go", thread_id="t")
+        assert (first.stopped_because, first.reason) == ("interrupted", "")
+        thread = outer.threads.get("t")
+        assert thread is not None
+        assert (thread.status, thread.title, thread.last_error) == ("waiting", "Go", None)
+        done = outer.resume("t", Approve())
+        assert [m.text for m in done.messages[2:]] == ["We open at nine.", "paid 1", "Done."]
+
+
+def test_an_agent_inside_a_call_sends_its_messages_through_its_own_processors() -> None:
+    def signed(name: str) -> Processors:
+        def sign(message: Any) -> Any:
+            made = to_llm_dict(message)
+            if made["role"] == "user":
+                made["content"] += f" ({name})"
+            return made
+
+        return Processors(outbound=sign)
+
+    within = ScriptedModel(["So."])
+    inner = Agent("inner", within, processors=signed("inner"))
+    model = ScriptedModel([asks(("ask", "a", {"text": "?"})), "Done."])
+    outer = Agent(model=model, tools=[calling(inner)], processors=signed("outer"))
+    result = outer.invoke("Go")
+    assert within.calls[0].messages[-1].text == "? (inner)"
+    assert model.calls[-1].messages[0].text == "Go (outer)"
+    assert result.usage.calls == 3
+
+
+@pytest.mark.parametrize("kind", ["ours", "foreign"])
+def test_a_decision_inside_a_call_is_not_about_a_call_with_the_same_id_around_it(kind: str) -> None:
+    rules = [ApprovalHook({"pay": True})]
+    script = ScriptedModel([asks(("pay", "call_0", {"amount": 3})), "Paid."])
+    inner = Agent("inner", script, tools=[pay], hooks=rules)
+    model = ScriptedModel([asks(("ask", "call_0", {"text": "?"})), "Done."])
+    store: Any = "sqlite://" if kind == "ours" else InMemorySaver()
+    with Agent(model=model, tools=[calling(inner)], store=store) as outer:
+        assert outer.invoke("Go", thread_id="t").interrupts[0].value["tool"] == "pay"
+        assert outer.resume("t", Approve()).text == "Done."
