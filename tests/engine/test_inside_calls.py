@@ -1,14 +1,20 @@
-"""An agent inside a call of another agent shares its thread, and nothing of its end."""
+"""An agent inside a call of another agent, or in a user's graph, has an end and data of its own."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_store
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.store.memory import InMemoryStore
 
-from wick_graph import Agent, BaseHook, tool
+from wick_graph import Agent, BaseHook, ToolContext, tool
+from wick_graph.errors import ConfigError
 from wick_graph.hooks import ApprovalHook, Approve, Tripwire
 from wick_graph.messages import Processors, to_llm_dict
 from wick_graph.testing import ScriptedModel
@@ -87,3 +93,69 @@ def test_a_decision_inside_a_call_is_not_about_a_call_with_the_same_id_around_it
     with Agent(model=model, tools=[calling(inner)], store=store) as outer:
         assert outer.invoke("Go", thread_id="t").interrupts[0].value["tool"] == "pay"
         assert outer.resume("t", Approve()).text == "Done."
+
+
+# --- As a node of a user's graph.
+
+
+@dataclass
+class Ctx:
+    user: str = "nobody"
+
+
+def agent_with(context: list[Any]) -> Agent[Any, Ctx]:
+    """Return an agent with a context and a long-term store; its tool notes the context."""
+
+    @tool
+    def look(ctx: ToolContext) -> str:
+        """Look."""
+        context.append(ctx.context)
+        get_store().put(("seen",), "it", {"n": 1})
+        return "seen"
+
+    model = ScriptedModel([asks(("look", "a", {})), "Done."])
+    return Agent("looker", model, tools=[look], context_schema=Ctx, long_term=InMemoryStore())
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [(None, Ctx()), (Ctx("ada"), Ctx("ada")), ({"user": "ada"}, Ctx("ada")), ("odd", Ctx())],
+)
+@pytest.mark.parametrize("style", ["invoke", "ainvoke"])
+def test_a_node_has_its_own_context_and_long_term_store(style: str, given: Any, got: Ctx) -> None:
+    seen = list[Any]()
+    agent = agent_with(seen)
+    built = StateGraph(MessagesState).add_node("look", agent).add_edge(START, "look")
+    graph: Any = built.compile()
+    input: Any = {"messages": [("user", "?")]}
+    if style == "invoke":
+        state = graph.invoke(input, context=given)
+    else:
+        state = asyncio.run(graph.ainvoke(input, context=given))
+    assert state["messages"][-1].text == "Done."
+    assert seen == [got]
+    store = agent.graph.store
+    assert store is not None
+    assert store.get(("seen",), "it") is not None
+
+
+def test_the_long_term_store_of_the_graph_around_comes_first() -> None:
+    agent, outer = agent_with([]), InMemoryStore()
+    built = StateGraph(MessagesState).add_node("look", agent).add_edge(START, "look")
+    graph: Any = built.compile(store=outer)
+    graph.invoke({"messages": [("user", "?")]})
+    assert outer.get(("seen",), "it") is not None
+
+
+def test_a_node_without_the_context_that_it_needs_is_refused_before_it_runs() -> None:
+    @dataclass
+    class Needed:
+        user: str
+
+    model = ScriptedModel(["never"])
+    agent = Agent("strict", model, context_schema=Needed)
+    built = StateGraph(MessagesState).add_node("ask", agent).add_edge(START, "ask")
+    graph: Any = built.compile()
+    with pytest.raises(ConfigError, match="strict needs a context of Needed"):
+        graph.invoke({"messages": [("user", "?")]})
+    assert not model.calls

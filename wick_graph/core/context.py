@@ -79,6 +79,10 @@ class ContextSchema:
             )
         raise ConfigError(f"the context of the agent {agent} does not fit {name}{faults}")
 
+    def own(self, around: Any) -> Any:
+        """Return the context of a graph around the agent, if it can be the agent's; else None."""
+        return around if isinstance(around, Mapping) or self.fits(around) else None
+
     def of_chat(self, agent: str, origin: Mapping[str, Any]) -> Any:
         """Return the context of a turn in a chat as data: the fields that its origin knows.
 

@@ -83,13 +83,29 @@ def _out(call: lifecycle.RunCall, chunk: Any) -> Any:
     return chunk if call.run.writer.kept is None else lent(chunk)
 
 
-def _inside(config: Any) -> Any:
-    """Return the config of a graph inside a task: in an agent's call, with a run of its own."""
-    around = (langgraph_config.configurable(at) for at in (config, var_child_runnable_config.get()))
-    run = next((found for at in around if (found := at.get(langgraph_config.RUN))), None)
-    if run is None:
-        return config
-    return langgraph_config.with_configurable(config, **{langgraph_config.RUN: run.inner()})
+def _inside(graph: RunGraph, config: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the config and options of an agent's graph inside a task of another graph.
+
+    In an agent's call it has a run of its own. Its context fits its schema, and its long-term store
+    serves it, as everywhere; LangGraph gives it those of the graph around, or none.
+
+    Raises:
+        ConfigError: The graph around has no context that fits the agent.
+    """
+    ambient = langgraph_config.configurable(var_child_runnable_config.get())
+    around = {**ambient, **langgraph_config.configurable(config)}
+    run, runtime = around.get(langgraph_config.RUN), around.get(langgraph_config.RUNTIME)
+    spec, own = graph.spec, dict[str, Any]()
+    if run is not None:
+        own[langgraph_config.RUN] = run.inner()
+    if runtime is not None and runtime.store is None and graph.store is not None:
+        own[langgraph_config.RUNTIME] = runtime.override(store=graph.store)
+    if spec.context is not None:
+        given = options.get("context")
+        if given is None and runtime is not None:
+            given = spec.context.own(runtime.context)
+        options = {**options, "context": spec.context.read(spec.name, given)}
+    return langgraph_config.with_configurable(config, **own) if own else config, options
 
 
 class _Latest:
@@ -223,7 +239,8 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
             ThreadBusyError: Another run uses this thread.
         """
         if lifecycle.is_nested(config):
-            yield from super().stream(input, _inside(config), **kwargs)
+            config, kwargs = _inside(self, config, kwargs)
+            yield from super().stream(input, config, **kwargs)
             return
         _refuse_engine_loop()
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
@@ -240,7 +257,8 @@ class RunGraph(CompiledStateGraph):  # type: ignore[type-arg]  # any state: Lang
     async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Stream as LangGraph does, as one run of the agent; raises as `stream` does."""
         if lifecycle.is_nested(config):
-            async for chunk in super().astream(input, _inside(config), **kwargs):
+            config, kwargs = _inside(self, config, kwargs)
+            async for chunk in super().astream(input, config, **kwargs):
                 yield chunk
             return
         call = lifecycle.prepare(self, self.spec, self.ttl, input, config, kwargs)
