@@ -16,8 +16,11 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
+from langgraph.types import Overwrite
 
+from wick_graph import Agent
 from wick_graph.core.state import add_numbers, last, merge, reduce_messages
+from wick_graph.testing import ScriptedModel
 from wick_graph.types import MessageList
 
 
@@ -47,6 +50,18 @@ def test_it_takes_what_langgraphs_own_takes() -> None:
         theirs = add_messages([], form)
         assert [(m.type, m.content) for m in ours] == [(m.type, m.content) for m in theirs]  # type: ignore[union-attr]  # add_messages is typed for every form at once
         assert all(m.id for m in ours)
+
+
+def test_messages_that_an_overwrite_left_without_ids_keep_the_ids_that_they_get() -> None:
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with Agent(model=ScriptedModel([]), store="sqlite://") as agent:
+        graph = agent.graph
+        graph.update_state(config, {"messages": Overwrite([HumanMessage("a"), AIMessage("b")])})
+        graph.update_state(config, {"messages": [HumanMessage("c")]})
+        named = ids(graph.get_state(config).values["messages"])
+        assert None not in named
+        graph.update_state(config, {"messages": [RemoveMessage(named[0] or "")]})
+        assert ids(graph.get_state(config).values["messages"]) == named[1:]
 
 
 def test_a_known_id_replaces_and_a_removal_is_idempotent() -> None:

@@ -138,11 +138,11 @@ def _held(before: MessageList, message_id: str) -> BaseMessage | None:
 def _private_copy(left: Any) -> MessageList:
     if type(left) is MessageList:
         return MessageList(left, left.places)
-    messages = _coerce(left)
-    for message in messages:
-        if message.id is None:
-            message.id = str(uuid.uuid4())
-    return MessageList(messages)
+    # An `Overwrite` has left messages without ids. The store knows a message as it was, so one that
+    # gets an id is another one: in place, the thread would never keep it.
+    return MessageList(
+        m.model_copy(update={"id": str(uuid.uuid4())}) if m.id is None else m for m in _coerce(left)
+    )
 
 
 def _coerce(value: Any) -> list[BaseMessage]:
