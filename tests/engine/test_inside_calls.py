@@ -13,7 +13,7 @@ from langgraph.config import get_store
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 
-from wick_graph import Agent, BaseHook, ToolContext, tool
+from wick_graph import Agent, BaseHook, ToolContext, events, tool
 from wick_graph.errors import ConfigError
 from wick_graph.hooks import ApprovalHook, Approve, Tripwire
 from wick_graph.messages import Processors, to_llm_dict
@@ -81,6 +81,22 @@ def test_an_agent_inside_a_call_sends_its_messages_through_its_own_processors() 
     assert within.calls[0].messages[-1].text == "? (inner)"
     assert model.calls[-1].messages[0].text == "Go (outer)"
     assert result.usage.calls == 3
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_stream_tells_the_words_of_the_agent_that_was_asked(direct: bool) -> None:
+    inner = Agent("inner", ScriptedModel(["Inner words."]))
+
+    @tool(return_direct=direct)
+    def ask() -> str:
+        """Ask the other agent."""
+        return str(inner.graph.invoke({"messages": [("user", "?")]})["messages"][-1].text)
+
+    outer = Agent(model=ScriptedModel([asks(("ask", "a", {})), "Done."]), tools=[ask])
+    told = list(outer.stream("Go"))
+    said = [event.delta for event in told if isinstance(event, events.ChatModelStream)]
+    assert "".join(said) == ("Inner words." if direct else "Done.")
+    assert [event.name for event in told if isinstance(event, events.ToolStart)] == ["ask"]
 
 
 @pytest.mark.parametrize("kind", ["ours", "foreign"])

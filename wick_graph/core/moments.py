@@ -231,6 +231,12 @@ class Listeners:
             return NULL_LISTENER
         return active[0] if len(active) == 1 else Listeners(active)
 
+    @staticmethod
+    def without(listener: Listener, one: Any) -> Listener:
+        """Return the listener without one of those that it may combine."""
+        found = listener._listeners if isinstance(listener, Listeners) else (listener,)
+        return Listeners.of(*(each for each in found if each is not one))
+
     def pieces(self, name: str, place: Place | None) -> Take | None:
         """Return what gives a piece to all of them; None if one of them wants moments."""
         made = [pieces_of(listener, name, place) for listener in self._listeners]

@@ -18,7 +18,7 @@ from wick_graph import langgraph_config
 from wick_graph.constants import CHARS_PER_TOKEN, DEFAULT_TOOL_TIMEOUT_SECONDS, MAX_ITERATIONS
 from wick_graph.core.bridge import Bridge
 from wick_graph.core.context import ContextSchema
-from wick_graph.core.moments import NULL_LISTENER, JournalOptions, Listener, Place
+from wick_graph.core.moments import NULL_LISTENER, JournalOptions, Listener, Listeners, Place
 from wick_graph.core.request import ModelRequest, raw, shown, state_view
 from wick_graph.core.state import LASTING, StateSchema
 from wick_graph.core.stopping import Stop
@@ -286,11 +286,12 @@ class Run:
     def inner(self) -> Run:
         """Return the part of this run that is an agent inside one of its calls.
 
-        It has the thread, its lease and its ledger. Its end is not the end of this run, and its
-        messages are other ones.
+        It has the thread, its lease and its ledger. Its end is not the end of this run, its
+        messages are other ones, and what it says is no part of this run's answer.
         """
         made = replace(self, around=self, usage=Usage(), model="", caches=None, pending={})
         made.asked, made.cleared, made.untold = None, {}, ()
+        made.listener, made.reader = Listeners.without(self.listener, self.reader), None
         made.ran = made.ended = made.withdrawn = False
         made.stopped = made.reason = ""
         return made
