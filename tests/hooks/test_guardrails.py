@@ -369,3 +369,21 @@ def test_a_repeated_key_gives_the_reason_again(door: Door, tmp_path: Path) -> No
         with agent_of("A tulip.", hooks=[OutputGuardrail(has_secret)], store=url) as agent:
             result = door(agent, "Go", thread_id="t", idempotency_key="k")
             assert (result.stopped_because, result.reason) == ("guardrail", "it tells the secret")
+
+
+@DOORS
+def test_an_input_that_a_graph_judges_is_not_kept_either(door: Door) -> None:
+    judge = Agent("judge", ScriptedModel(["against the rules"] * 2, cursor="fifo"))
+
+    async def judged(text: str) -> str:
+        state = await judge.graph.ainvoke({"messages": [("user", text)]})
+        return str(state["messages"][-1].text)
+
+    store = SqlSaver.from_url("sqlite://")
+    before = door(Agent(model=ScriptedModel(["Hello."]), store=store), "Hi", thread_id="old")
+    with Agent(model=ScriptedModel([]), hooks=[InputGuardrail(judged)], store=store) as agent:
+        for thread, kept in (("old", [m.text for m in before.messages]), ("new", [])):
+            assert door(agent, "Secret", thread_id=thread).stopped_because == "guardrail"
+            values = agent.graph.get_state({"configurable": {"thread_id": thread}}).values
+            assert [m.text for m in values.get("messages", [])] == kept
+    store.close()

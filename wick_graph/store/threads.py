@@ -435,9 +435,13 @@ class Threads:
 
     def withdraw(self, thread_id: str) -> None:
         """Delete the checkpoints since the last input, and its own; the journal and events stay."""
+        with self._core.reading(thread_id) as db:
+            cache = self._core.thread(db, thread_id)
+            own = None if cache is None else cache.find_name(db, 0, "")
 
         def before(rows: builtins.list[Row]) -> set[int]:
-            inputs = (at for at, row in enumerate(rows) if row.source == "input")
+            # a graph that a hook or a call has run has inputs in namespaces of its own
+            inputs = (at for at, row in enumerate(rows) if row.source == "input" and row.ns == own)
             return {row.rid for row in rows[: max(inputs, default=len(rows))]}
 
         cleanup.prune_thread(self._core, self._codec, thread_id, before)
