@@ -111,6 +111,30 @@ def test_a_decision_inside_a_call_is_not_about_a_call_with_the_same_id_around_it
         assert outer.resume("t", Approve()).text == "Done."
 
 
+def test_the_steps_of_an_agent_inside_a_call_go_with_the_step_of_the_call() -> None:
+    inner = Agent("inner", ScriptedModel(["So."] * 9, cursor="fifo"))
+    steps = [step for n in range(9) for step in (asks(("ask", f"a{n}", {"text": "?"})), "Done.")]
+    model, ask = ScriptedModel(steps, cursor="fifo"), calling(inner)
+    with Agent(model=model, tools=[ask], store="sqlite://", keep_latest=2) as outer:
+        sizes = list[int]()
+        for _ in range(9):
+            outer.invoke("Go", thread_id="t")
+            thread = outer.threads.get("t")
+            assert thread is not None
+            sizes.append(thread.steps)
+        assert sizes[-1] <= max(sizes[:4])
+
+
+def test_a_question_inside_a_call_outlives_the_dropping_of_steps() -> None:
+    script = ScriptedModel([asks(("pay", "p", {"amount": 3})), "Paid."])
+    inner = Agent("inner", script, tools=[pay], hooks=[ApprovalHook({"pay": True})])
+    model = ScriptedModel([asks(("ask", "a", {"text": "?"})), "Done."])
+    with Agent(model=model, tools=[calling(inner)], store="sqlite://") as outer:
+        outer.invoke("Go", thread_id="t")
+        outer.threads.keep_latest("t", 1)
+        assert outer.resume("t", Approve()).text == "Done."
+
+
 # --- As a node of a user's graph.
 
 

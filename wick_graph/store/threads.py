@@ -419,32 +419,47 @@ class Threads:
     def keep_latest(self, thread_id: str, count: int) -> None:
         """Delete all but the latest checkpoints of each namespace; the state does not change.
 
+        Those of a graph that a step ran go with the step.
+
         Raises:
             StorageError: `count` is below 1.
         """
         if count < 1:
             raise StorageError(f"at least 1 checkpoint must be kept, not {count}")
+        names = self._namespaces(thread_id)
 
         def latest(rows: builtins.list[Row]) -> set[int]:
-            by_ns: dict[int, builtins.list[int]] = {}
+            by_ns: dict[str, builtins.list[Row]] = {}
             for row in rows:
-                by_ns.setdefault(row.ns, []).append(row.rid)
-            return {rid for rids in by_ns.values() for rid in rids[-count:]}
+                by_ns.setdefault(names.get(row.ns, str(row.ns)), []).append(row)
+            first = by_ns[""][-count:][0].seq if "" in by_ns else 0
+            return {
+                row.rid
+                for ns, own in by_ns.items()
+                for row in own[-count:]
+                if ":" not in ns or row.seq > first
+            }
 
         cleanup.prune_thread(self._core, self._codec, thread_id, latest)
 
     def withdraw(self, thread_id: str) -> None:
         """Delete the checkpoints since the last input, and its own; the journal and events stay."""
-        with self._core.reading(thread_id) as db:
-            cache = self._core.thread(db, thread_id)
-            own = None if cache is None else cache.find_name(db, 0, "")
+        names = self._namespaces(thread_id)
 
         def before(rows: builtins.list[Row]) -> set[int]:
-            # a graph that a hook or a call has run has inputs in namespaces of its own
-            inputs = (at for at, row in enumerate(rows) if row.source == "input" and row.ns == own)
+            # a graph that a hook or a call has run has inputs in a namespace of its own
+            own = (at for at, row in enumerate(rows) if names.get(row.ns) == "")
+            inputs = (at for at in own if rows[at].source == "input")
             return {row.rid for row in rows[: max(inputs, default=len(rows))]}
 
         cleanup.prune_thread(self._core, self._codec, thread_id, before)
+
+    def _namespaces(self, thread_id: str) -> dict[int, str]:
+        """Return a thread's namespaces by their numbers; one with a colon belongs to a task."""
+        with self._core.reading(thread_id) as db:
+            cache = self._core.thread(db, thread_id)
+            names = {} if cache is None else cache.scope(db, 0)
+            return {number: text for text, number in names.items()}
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """Return the bytes of content of each thread, by purpose."""
