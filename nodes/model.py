@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -13,8 +12,8 @@ from langgraph.errors import GraphBubbleUp
 
 from wick_graph.core.moments import Abort, Moment, Replace, Skip, notify
 from wick_graph.core.redaction import REDACTOR
-from wick_graph.core.request import AGENT, ModelRequest, as_sent, position, raw
-from wick_graph.core.state import tally
+from wick_graph.core.request import AGENT, ModelRequest, as_sent, position, raw, state_view
+from wick_graph.core.state import folding, last
 from wick_graph.core.usage import usage_of
 from wick_graph.errors import MessageError, ModelError, describe
 from wick_graph.hooks.onion import Onion, apply, check_update
@@ -42,6 +41,9 @@ REASON_CHARS: Final = 500
 """Length of a hook's words about its limit."""
 
 Writes = list[tuple[str, Any]]
+
+_OF_THE_STEP: Final = frozenset({"messages", "iteration"})
+"""Channels that all attempts of a step read as they were before it."""
 
 _NO_VERDICT: Final = Verdict()
 
@@ -142,16 +144,30 @@ async def _typed(
             replied = () if turn.empty else (reply,)
             said = [*replied, HumanMessage(output.again(judged, way))]
         request = request.append(*said)
-        turn = await _turn(_counted(request, state, writes), state, ctx, writes)
+        now = _after(state, writes, ctx)
+        turn = await _turn(_counted(request, now), now, ctx, writes)
     return turn
 
 
-def _counted(request: ModelRequest, state: Mapping[str, Any], writes: Writes) -> ModelRequest:
-    """Return a request that tells the hooks of the calls and the cost of this step so far."""
-    costs = (value for name, value in writes if name == "cost")
-    spent = reduce(tally, costs, state.get("cost") or {})
-    counted = replace(request.ctx, iteration=request.ctx.iteration + 1)
-    return replace(request, state={**raw(request.state), "cost": spent}, ctx=counted)
+def _counted(request: ModelRequest, state: Mapping[str, Any]) -> ModelRequest:
+    """Return a request that tells the hooks of the calls of this step, and what they wrote."""
+    ctx = replace(request.ctx, iteration=request.ctx.iteration + 1, state=state_view(state))
+    return replace(request, state=state, ctx=ctx)
+
+
+def _after(state: Mapping[str, Any], writes: Writes, ctx: NodeContext) -> dict[str, Any]:
+    """Return the state with what this step wrote, for another attempt in the same step.
+
+    Else a hook would do its work again that the state says is done, such as a summary.
+    """
+    reducers = ctx.spec.state.reducers
+    if ctx.spec.hooks.reducers:
+        reducers["middleware"] = folding(ctx.spec.hooks.reducers)
+    made = dict(state)
+    for name, value in writes:
+        if name not in _OF_THE_STEP:
+            made[name] = reducers.get(name, last)(made.get(name), value)
+    return made
 
 
 def _accepting(turn: _Turn, judged: Judged) -> Verdict:

@@ -252,6 +252,27 @@ def refusal(text: str) -> str:
             id="id-form",
         ),
         *(
+            pytest.param(f"agents:\n  a:\n    {key}\n", f"agents.yaml:3: agents.a.{says}", id=key)
+            for key, says in (
+                (
+                    'mcp_servers: {"My Notes": {url: "http://x"}}',
+                    'mcp_servers."My Notes": must fit the pattern ^[a-z][a-z0-9_-]{0,31}$',
+                ),
+                ('approvals: {"": true}', 'approvals."": must not be empty'),
+                (
+                    "subagents: {B: {description: x}}",
+                    "subagents.B: an agent's id has up to 64 lower-case letters, digits, - and _; "
+                    "write b and put the rest under name:",
+                ),
+            )
+        ),
+        pytest.param(
+            "agents:\n  a: {}\nchannels:\n  My Chat: {}\n",
+            'agents.yaml:4: channels."My Chat": a name has up to 64 lower-case letters, digits, - '
+            "and _; write my-chat",
+            id="channel-name",
+        ),
+        *(
             pytest.param(
                 f"agents:\n  {word}: {{}}\n",
                 f"agents.yaml:2: agents.{word}: a reserved word cannot be an agent's id; "

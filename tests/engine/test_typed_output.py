@@ -7,10 +7,11 @@ import dataclasses
 import itertools
 import json
 import math
+import operator
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema
 import pytest
@@ -18,6 +19,7 @@ from langchain_core.language_models import FakeListChatModel, GenericFakeChatMod
 from langchain_core.messages import AIMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from tests.engine.support import Door, add, async_door, roles, sync_door, wild
 from tests.engine.typed import (
@@ -592,3 +594,39 @@ def test_an_edit_of_the_output_breaks_no_thread(held: Any) -> None:
     with pytest.raises(OutputError):
         _ = agent.resume("t").output
     assert agent.invoke("Again", thread_id="t").output == CITY
+
+
+class _Kept(TypedDict):
+    replies: int
+    noted: Annotated[list[str], operator.add]
+
+
+class _Counts(BaseHook):
+    """Makes a summary once, and counts replies, as hooks do: by what the state says."""
+
+    name = "counts"
+    made = 0
+
+    def wrap_model_call(self, request: Any, next: Any) -> Any:
+        if request.state.get("summary"):
+            return next(request)
+        self.made += 1
+        return next(request), {"summary": {"text": "Old.", "upto": "m"}}
+
+    def after_model(self, message: Any, ctx: Any) -> Any:
+        return {"replies": (ctx.state.get("replies") or 0) + 1, "noted": [message.text]}
+
+
+def test_each_attempt_of_a_step_sees_what_the_one_before_wrote(door: Door) -> None:
+    counts = _Counts()
+    agent, _ = typed(
+        *("no", "no", CITY.model_dump_json()),
+        output_type=PromptedOutput(City),
+        hooks=[counts],
+        state_schema=_Kept,
+    )
+    result = door(agent, "Go", thread_id="t")
+    state = agent.graph.get_state({"configurable": {"thread_id": "t"}}).values
+    assert (result.output, counts.made) == (CITY, 1)
+    assert state["replies"] == 3
+    assert state["noted"] == ["no", "no", CITY.model_dump_json()]

@@ -297,6 +297,19 @@ def check_agent_id(value: str) -> str:
     return value
 
 
+def check_name(value: str) -> str:
+    """Return the name of a channel or of a job.
+
+    Raises:
+        ValueError: it has other characters than an agent's id; the text suggests another name.
+    """
+    if not AGENT_ID.fullmatch(value):
+        raise ValueError(
+            f"a name has up to 64 lower-case letters, digits, - and _; write {slug(value)}"
+        )
+    return value
+
+
 def check_once(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return names without duplicates.
 

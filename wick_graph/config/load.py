@@ -81,6 +81,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "string_type": lambda _: "must be text; put it in quotes if it is text",
     "string_too_short": lambda _: "must not be empty",
     "string_too_long": lambda ctx: f"must have at most {ctx['max_length']} characters",
+    "string_pattern_mismatch": lambda ctx: f"must fit the pattern {ctx['pattern']}",
     "too_short": lambda _: "must not be empty",
     "too_long": lambda ctx: f"must have at most {ctx['max_length']} entries",
     "int_type": lambda _: "must be a whole number",
@@ -110,7 +111,7 @@ def config_error(error: ValidationError, places: Places, *, within: KeyPath = ()
         within: path of the validated block, if it is not the whole file.
     """
     found: dict[KeyPath, tuple[int, KeyPath, ErrorDetails]] = {}
-    for details in error.errors(include_url=False, include_input=False):
+    for details in error.errors(include_url=False):
         path = within + _in_file(details)
         found.setdefault(places.origin(path), (places.line(path) or 0, path, details))
     ordered = sorted(found.values(), key=lambda entry: entry[0])
@@ -125,9 +126,9 @@ def config_error(error: ValidationError, places: Places, *, within: KeyPath = ()
 def _in_file(details: ErrorDetails) -> KeyPath:
     """Remove pydantic's own steps from a location: the form of a model, the mark of a key."""
     path = tuple(step for step in details["loc"] if step not in UNION_TAGS)
-    of_a_key = len(path) == 3 and path[::2] == ("agents", "[key]")
-    # an unknown key may be called [key] itself
-    return path[:2] if of_a_key and details["type"] == "value_error" else path
+    # a key may be called [key] itself; only the error of a key has the key as its input
+    of_a_key = path[1:] and path[-1] == "[key]" and details["input"] == path[-2]
+    return path[:-1] if of_a_key else path
 
 
 def _text(path: KeyPath, details: ErrorDetails, places: Places) -> str:

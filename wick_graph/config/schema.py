@@ -67,6 +67,7 @@ from wick_graph.config.fields import (
     check_code,
     check_http_url,
     check_keys,
+    check_name,
     check_once,
     check_origins,
     check_patterns,
@@ -525,13 +526,11 @@ class AgentsFile(Block):
     """How many sessions a process has with a PostgreSQL server."""
     gateway: GatewayConfig = Field(default_factory=GatewayConfig)
     """How `wick gateway` runs the agents behind chats."""
-    channels: dict[Annotated[str, AfterValidator(check_agent_id)], ChannelConfig] = Field(
+    channels: dict[Annotated[str, AfterValidator(check_name)], ChannelConfig] = Field(
         default_factory=dict
     )
     """The channels of the gateway, by name."""
-    cron: dict[Annotated[str, AfterValidator(check_agent_id)], CronConfig] = Field(
-        default_factory=dict
-    )
+    cron: dict[Annotated[str, AfterValidator(check_name)], CronConfig] = Field(default_factory=dict)
     """The jobs of the gateway, by name."""
     defaults: AgentConfig = Field(default_factory=AgentConfig)
     """Any key of an agent; an agent's own key replaces the whole value."""

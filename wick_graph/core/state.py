@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import (
     Annotated,
     Any,
@@ -276,6 +277,15 @@ OUTPUTS: Final = frozenset(AgentOutput.__annotations__)
 WRITABLE: Final = frozenset(AgentState.__annotations__)
 """Channels that an update by a hook or a tool may name."""
 
+
+@cache
+def reducers() -> Mapping[str, Callable[[Any, Any], Any]]:
+    """Return the reducers of the engine's channels."""
+    hints = get_type_hints(AgentState, include_extras=True)
+    marks = ((name, get_args(hint)[-1:]) for name, hint in hints.items())
+    return {name: mark[0] for name, mark in marks if mark and not _is_channel(mark[0])}
+
+
 LASTING: Final = tuple(
     name for name in AgentState.__annotations__ if name not in ("request", "to_parent")
 )
@@ -318,9 +328,14 @@ class StateSchema:
 
     @property
     def reducers(self) -> dict[str, Callable[[Any, Any], Any]]:
-        """The reducers by channel, of those that have one."""
+        """The reducers of all channels that have one; an own one takes a first write as it is."""
+
+        def first(reduce: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+            return lambda old, new: new if old is None else reduce(old, new)
+
         marks = ((name, get_args(hint)[-1]) for name, hint in self.hints.items())
-        return {name: mark for name, mark in marks if not _is_channel(mark)}
+        own = {name: first(mark) for name, mark in marks if not _is_channel(mark)}
+        return {**reducers(), **own}
 
     def over(self, channels: Any) -> Any:
         """Return a schema of the engine with these channels; itself without any."""

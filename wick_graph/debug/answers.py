@@ -16,7 +16,7 @@ from wick_graph.core.state import StateSchema
 from wick_graph.debug import protocol
 from wick_graph.debug.sources import notes_of
 from wick_graph.debug.types import Stop
-from wick_graph.debug.values import read_path, with_own
+from wick_graph.debug.values import read_path
 from wick_graph.errors import DebugError, StorageError, ThreadNotFoundError
 from wick_graph.exports.page import as_page
 from wick_graph.exports.plain import Hider, plain
@@ -568,7 +568,7 @@ class Answers:
     def _opened(self, journal: Journal, branch: int | None) -> DebugSession:
         session = self._open(journal, branch=branch)
         if self._state is not None:  # the session itself gets no agent, so it can run nothing
-            session._cursor.views.json.reducers = with_own(self._state)
+            session._cursor.views.json.reducers = self._state.reducers
         return session
 
     def _at(self, seq: int) -> tuple[DebugSession, str]:

@@ -23,7 +23,6 @@ from wick_graph.debug.provenance import Cause
 from wick_graph.debug.sources import find
 from wick_graph.debug.timeline import Position, Timeline
 from wick_graph.debug.types import At, Door, How, Mode, Outputs, Stop
-from wick_graph.debug.values import with_own
 from wick_graph.debug.view import ViewCache
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.graph import AgentGraph
@@ -144,7 +143,7 @@ class DebugSession:
         elif agent is not None:
             self.breakpoints.outline = agent
         if isinstance(agent, Agent | AgentGraph):
-            self._cursor.views.json.reducers = with_own(agent.spec.state)
+            self._cursor.views.json.reducers = agent.spec.state.reducers
 
     @property
     def context(self) -> Any:

@@ -8,12 +8,12 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args, get_type_hints
+from typing import Any, Final, Literal
 
 from langchain_core.messages import BaseMessage
 from langgraph.graph.message import add_messages
 
-from wick_graph.core.state import AgentState, StateSchema, last
+from wick_graph.core.state import AgentState, last, reducers
 from wick_graph.errors import DebugError
 from wick_graph.journal.value_store import DOTS
 from wick_graph.langgraph_config import HIDDEN
@@ -181,16 +181,10 @@ _DEEPEST: Final = 40
 
 _MOST: Final = 20_000
 
-_HINTS: Final = get_type_hints(AgentState, include_extras=True)
-
-CHANNELS: Final = frozenset({*_HINTS, *EMPTY})
+CHANNELS: Final = frozenset({*AgentState.__annotations__, *EMPTY})
 """The fields of a state."""
 
-REDUCERS: Final[Mapping[str, Any]] = {
-    name: found[1]
-    for name, hint in _HINTS.items()
-    if len(found := get_args(hint)) > 1 and callable(found[1]) and not isinstance(found[1], type)
-}
+REDUCERS: Final = reducers()
 """The reducers of the channels."""
 
 
@@ -284,15 +278,6 @@ _KNOWN: Final[Mapping[str, Reducer]] = {
     **dict.fromkeys(("add_messages", "_add_messages", "delta:_messages_delta_reducer"), _messages),
 }
 """Reducers by their names."""
-
-
-def with_own(schema: StateSchema) -> Mapping[str, Any]:
-    """Return the reducers of all channels; that of one's own takes a first write as it is."""
-
-    def first(reduce: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        return lambda old, new: new if old is None else reduce(old, new)
-
-    return {**REDUCERS, **{name: first(one) for name, one in schema.reducers.items()}}
 
 
 def overlaid(
