@@ -151,14 +151,19 @@ async def _typed(
 
 def _counted(request: ModelRequest, state: Mapping[str, Any]) -> ModelRequest:
     """Return a request that tells the hooks of the calls of this step, and what they wrote."""
-    ctx = replace(request.ctx, iteration=request.ctx.iteration + 1, state=state_view(state))
+    counted = replace(request.ctx, iteration=request.ctx.iteration + 1)
+    return _told(replace(request, ctx=counted), state)
+
+
+def _told(request: ModelRequest, state: Mapping[str, Any]) -> ModelRequest:
+    ctx = request.ctx and replace(request.ctx, state=state_view(state))
     return replace(request, state=state, ctx=ctx)
 
 
 def _after(state: Mapping[str, Any], writes: Writes, ctx: NodeContext) -> dict[str, Any]:
-    """Return the state with what this step wrote, for another attempt in the same step.
+    """Return the state with what this step wrote, for another call of the model in the step.
 
-    Else a hook would do its work again that the state says is done, such as a summary.
+    Else a hook would do work again that is done, such as a summary, or spend what is spent.
     """
     reducers = ctx.spec.state.reducers
     if ctx.spec.hooks.reducers:
@@ -229,7 +234,7 @@ async def through_hooks(
     sent: list[ModelRequest] = []
     try:
         if layers:
-            reply: AIMessage = await _onion(ctx, writes, sent).run(request)
+            reply: AIMessage = await _onion(request, ctx, writes, sent).run(request)
         else:
             reply = await _base(request, ctx, writes, sent)
     except Tripwire as trip:
@@ -250,7 +255,15 @@ def _iteration(request: ModelRequest) -> int:
     return int(request.ctx.iteration)
 
 
-def _onion(ctx: NodeContext, writes: Writes, sent: list[ModelRequest]) -> Onion:
+def _onion(
+    request: ModelRequest, ctx: NodeContext, writes: Writes, sent: list[ModelRequest]
+) -> Onion:
+    before, known = raw(request.state), len(writes)
+
+    def fresh(asked: ModelRequest) -> ModelRequest:
+        new = writes[known:]
+        return _told(asked, _after(before, new, ctx)) if new else asked
+
     return Onion(
         layers=ctx.spec.hooks.wrap_model_call,
         base=lambda asked: _base(asked, ctx, writes, sent),
@@ -259,6 +272,7 @@ def _onion(ctx: NodeContext, writes: Writes, sent: list[ModelRequest]) -> Onion:
         takes=ModelRequest,
         gives=AIMessage,
         updates=writes,
+        fresh=fresh,
     )
 
 

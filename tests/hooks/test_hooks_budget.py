@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage
 from langgraph.types import interrupt
 
 from tests.engine.support import Door, add, wild
-from wick_graph import Agent
+from wick_graph import Agent, BaseHook
 from wick_graph.core.usage import Cost, Usage, cost_in, cost_of, cost_of_messages, published_price
 from wick_graph.errors import ConfigError
 from wick_graph.hooks.budget import Budget, BudgetHook
@@ -208,3 +208,24 @@ def test_a_budget_that_is_exactly_used_up_is_used_up(per: Any) -> None:
         assert bool(tokens.spent_up({"cost": {f"{prefix}tokens": used}})) is ends
     for nano, ends in ((999_999_999, False), (1_000_000_000, True)):
         assert bool(dollars.spent_up({"cost": {f"{prefix}nano_usd": nano}})) is ends
+
+
+class AsksAgain(BaseHook):
+    """Calls the model until it says more than no."""
+
+    name = "again"
+
+    def wrap_model_call(self, request: Any, next: Any) -> Any:
+        reply = next(request)
+        while reply.text == "no":
+            reply = next(request)
+        return reply
+
+
+def test_a_hook_that_asks_again_does_not_get_beyond_the_budget(door: Door) -> None:
+    model = ScriptedModel([text("no", usage=(60, 0)) for _ in range(3)], cursor="fifo")
+    budget = BudgetHook(Budget(tokens=100), prices=price)
+    result = door(Agent(model=model, hooks=[AsksAgain(), budget]), "?", thread_id="t")
+    assert len(model.calls) == 2
+    assert result.stopped_because == "limit"
+    assert result.text == "Stopped: the budget of 100 tokens for this run is used up."

@@ -141,6 +141,8 @@ class Onion:
     updates: list[tuple[str, Any]]
     """State updates of the layers, in the order of their return."""
     call_id: str | None = None
+    fresh: Callable[[Any], Any] = lambda value: value
+    """Tells a value for `next` what the layers have written by then: a layer may call it again."""
 
     async def run(self, value: Any, depth: int = 0) -> Any:
         """Return what the outermost layer makes of it.
@@ -157,7 +159,7 @@ class Onion:
             if not isinstance(changed, self.takes):
                 raise layer.error(f"called next with {_kind(changed)}, not {self.takes.__name__}")
             try:
-                return await self.run(changed, depth + 1)
+                return await self.run(self.fresh(changed), depth + 1)
             except BaseException as error:
                 passed.append(error)
                 raise
