@@ -138,6 +138,25 @@ def test_a_file_that_everyone_can_change(tmp_path: Path, text: str, secret: str 
     assert "kiwi" not in notice
 
 
+def test_skills_and_memory_that_lie_beside_the_file_are_reported(tmp_path: Path) -> None:
+    keys = "skills: {paths: [skills, none]}\nmemory: {paths: [AGENTS.md]}\n"
+    file = write(tmp_path, f"backend: {{type: local, workdir: ws}}\n{keys}")
+    for folder in (tmp_path, tmp_path / "ws"):
+        (folder / "skills").mkdir(parents=True)
+        (folder / "AGENTS.md").write_text("Tea.")
+    (tmp_path / "skills" / "SKILL.md").touch()
+    (notice,) = load_config(file, env={}).notices
+    assert notice == (
+        "agents.default.skills: a relative path starts at the backend's folder, where "
+        f"{tmp_path}/ws/skills holds nothing; move {tmp_path}/skills there, "
+        "or write its absolute path"
+    )
+    (tmp_path / "ws" / "skills" / "SKILL.md").touch()
+    assert load_config(file, env={}).notices == ()
+    (tmp_path / "ws" / "AGENTS.md").write_text("")  # as a sandbox makes it
+    assert "agents.default.memory: " in load_config(file, env={}).notices[0]
+
+
 @pytest.mark.parametrize(("text", "warned"), [(PLAIN, True), ("name: x\n", False)])
 def test_a_file_of_somebody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, warned: bool

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -83,6 +84,7 @@ from wick_graph.config.fields import (
 )
 from wick_graph.config.gateway import ChannelConfig, CronConfig, GatewayConfig
 from wick_graph.config.scale import LimitsConfig, PoolConfig, WorkersConfig
+from wick_graph.config.trusted import misplaced
 from wick_graph.config.yaml_reader import KeyPath, Places, show_key
 from wick_graph.constants import (
     DEFAULT_TOOL_TIMEOUT_SECONDS,
@@ -663,7 +665,8 @@ class AgentsFile(Block):
             for name, one in config.subagents.items()
             if not one.inherit_approvals
         )
-        return (*self._notices, *loose)
+        lost = (misplaced(key, config, self._base_dir) for key, config in self.agents.items())
+        return (*self._notices, *loose, *chain.from_iterable(lost))
 
     @property
     def store_url(self) -> str:

@@ -62,6 +62,29 @@ def place_of(config: AgentConfig, base_dir: Path, path: str, *, folder: Path | N
     return str(_joined(folder, path))
 
 
+def misplaced(agent_id: str, config: AgentConfig, base_dir: Path) -> Iterator[str]:
+    """Yield a warning for each path of `skills:` or `memory:` that is only beside the file.
+
+    Every other relative path of the file starts there, so it is where a person puts them.
+    """
+    for name, block in (("skills", config.skills), ("memory", config.memory)):
+        for path in block.paths if block is not None and config.backend is not None else ():
+            here, there = _joined(base_dir, path), Path(place_of(config, base_dir, path))
+            if _holds(here) and not _holds(there):
+                yield (
+                    f"agents.{agent_id}.{name}: a relative path starts at the backend's folder, "
+                    f"where {there} holds nothing; move {here} there, or write its absolute path"
+                )
+
+
+def _holds(path: Path) -> bool:
+    """Return whether there is something in a file or a folder: a sandbox makes empty ones."""
+    try:
+        return any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
+    except OSError:
+        return False
+
+
 def control_plane(file: AgentsFile) -> tuple[str, ...]:
     """List the files that govern the agents, and the folders, which end in `/`."""
     folder, _ = store_of(file)
