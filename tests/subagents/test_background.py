@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.engine.support import Door, async_door, sync_door, wild
 from tests.source import ROOT
@@ -23,6 +24,8 @@ from tests.support import forked
 from tests.support.waiting import until
 from wick_graph import Agent, ToolContext, load, tool
 from wick_graph.errors import ConfigError
+from wick_graph.journal import Journal
+from wick_graph.journal.replay import replay
 from wick_graph.store import SqlSaver
 from wick_graph.subagents import Background, Subagent
 from wick_graph.testing import ScriptedModel, call, error, respond, text
@@ -423,3 +426,41 @@ def test_a_context_is_kept_no_longer_than_its_task(store: SqlSaver) -> None:
     assert seen == ["ann"]
     del asker
     until(lambda: gc.collect() >= 0 and known() is None, "the context is kept", 20)
+
+
+@DOORS
+def test_a_thread_outlives_the_agent_that_it_gave_a_task_to(door: Door, store: SqlSaver) -> None:
+    old = Family(store, start("a"), "Begun.", a=clerk("a", store, "A."))
+    thread = door(old.boss, "Go").thread_id
+    until(lambda: not old.background.busy, "the task goes on", 20)
+    new = Family(
+        store,
+        with_ids("check_async_task", many=False),
+        with_ids("await_async_tasks"),
+        with_ids("cancel_async_task", many=False),
+        with_ids("update_async_task", many=False, instructions="More"),
+        wild("list_async_tasks"),
+        "It is gone.",
+        b=clerk("b", store),
+    )
+    result = door(new.boss, "And now?", thread_id=thread)
+    checked, awaited, cancelled, updated, listed = new.outputs(result)
+    assert (checked["status"], checked["error"]) == ("error", "a takes no tasks any more")
+    assert [one["status"] for one in awaited["completed"]] == ["error"]
+    assert cancelled["already_terminal"]
+    assert not updated["accepted"]
+    assert [one["status"] for one in listed["tasks"]] == ["error"]
+    assert result.text == "It is gone."
+
+
+def test_a_run_that_started_a_task_is_replayed_without_the_other_agent(store: SqlSaver) -> None:
+    gate = Gate()
+    held = clerk("a", store, wild("hold"), "A.", tools=[gate.hold])
+    family = Family(store, start("a"), "Begun.", a=held)
+    thread = family.boss.invoke("Go").thread_id
+    gate.go.set()
+    until(lambda: not family.background.busy, "the task goes on", 20)
+    nobody: Any = {"a": Subagent(lambda: None, "Does a")}  # type: ignore[arg-type,return-value]
+    outline = Agent("boss", ScriptedModel([]), hooks=[Background(nobody)], store=InMemorySaver())
+    again = replay(outline, Journal(store, thread))
+    assert (again.model_calls, again.tool_calls) == (2, 1)

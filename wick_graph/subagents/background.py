@@ -28,7 +28,7 @@ from wick_graph.errors import ConfigError, RunCancelled, ThreadBusyError, ToolEr
 from wick_graph.hooks.protocol import BaseHook, HookContext
 from wick_graph.messages import ToolResult
 from wick_graph.runtime.context import run_of
-from wick_graph.store import SqlSaver
+from wick_graph.store import SqlSaver, ThreadInfo
 from wick_graph.subagents import delegate
 from wick_graph.subagents.delegate import MAX_DEPTH, Subagent, adopted, brought, counted
 from wick_graph.tools.function_tool import FuncTool
@@ -530,14 +530,23 @@ class Background(BaseHook):
         return {**report, "status": status}
 
     async def _error_of(self, task: Task) -> str:
-        info = await self._store(task).threads.aget(task.id)
+        if task.agent not in self._agents:
+            return f"{task.agent} takes no tasks any more"
+        info = await self._info(task)
         return (info and info.last_error) or "it failed"
+
+    async def _info(self, task: Task) -> ThreadInfo | None:
+        if self._named(task) is None:  # an outline of an agent has only the names of others
+            return None
+        return await self._store(task).threads.aget(task.id)
 
     async def _status(self, task: Task) -> str:
         """Return the status of a task; from the store, unless this process runs it."""
         if self._runs(task):
             return "running"
-        info = await self._store(task).threads.aget(task.id)
+        if task.agent not in self._agents:  # the configuration has changed since
+            return "error"
+        info = await self._info(task)
         if info is None or info.status not in ("idle", "waiting", "failed"):
             return "running"
         if info.status == "idle":
@@ -651,9 +660,12 @@ class Background(BaseHook):
         """Run a body on the engine's loop, outside the calling run."""
         return await asyncio.wrap_future(Context().run(ENGINE_LOOP.submit, body))
 
-    def _agent(self, task: Task) -> Agent:
+    def _named(self, task: Task) -> Any:
         given = self._agents[task.agent].agent
-        agent = given if isinstance(given, ChainStep) else given()
+        return given if isinstance(given, ChainStep) else given()
+
+    def _agent(self, task: Task) -> Agent:
+        agent: Agent = self._named(task)
         if not isinstance(agent.store, SqlSaver):
             raise ToolError(
                 f"{task.agent} has a store without a list of threads; give it a database URL"
