@@ -17,6 +17,7 @@ from wick_graph import Agent
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.digests import SCHEMA_VERSION
+from wick_graph.store.maintenance import import_thread
 from wick_graph.store.sqlite import path_of
 from wick_graph.testing import ScriptedModel
 
@@ -95,6 +96,14 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 def test_a_device_is_refused() -> None:
     with pytest.raises(StorageError, match="no regular file"):
         SqlSaver.from_url("sqlite:////dev/null")
+
+
+def test_an_empty_file_is_not_imported_and_stays_empty(tmp_path: Path) -> None:
+    file = tmp_path / "talk.thread"
+    file.touch()
+    with SqlSaver.from_url("sqlite://") as saver, pytest.raises(StorageError, match="is empty"):
+        import_thread(saver, file)
+    assert file.read_bytes() == b""
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

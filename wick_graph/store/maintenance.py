@@ -57,7 +57,7 @@ WHERE m.type = 'table' AND c.hidden > 1
 
 
 def check_arrived(file: Path) -> None:
-    """Refuse a file that is too large, or that computes its content.
+    """Refuse a file that is empty or too large, or that computes its content.
 
     Whether it is a store is checked later.
 
@@ -67,6 +67,8 @@ def check_arrived(file: Path) -> None:
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
         raise StorageError(f"{file} is no regular file; name the file of an export")
+    if not status.st_size:  # opening it would make a store of it
+        raise StorageError(f"{file} is empty; name the file of an export")
     if status.st_size > MAX_FILE_BYTES:
         raise StorageError(
             f"{file} has more than {MAX_FILE_BYTES // 2**30} GiB; export less at once"
