@@ -211,3 +211,23 @@ def test_D36_a_key_of_a_resume_is_for_one_thread(shared: Served) -> None:
         )
         assert refused.status_code == 409
         assert http.get(f"/threads/{two['thread_id']}").json()["status"] == "waiting"
+
+
+def test_D36_an_answer_that_is_sent_again_is_the_same_run(shared: Served) -> None:
+    with shared.http() as http:
+
+        def resume(header: str, value: str, **more: Any) -> httpx.Response:
+            return http.post("/agents/resume", json={**answer, **more}, headers={header: value})
+
+        thread = http.post("/agents/careful/invoke", json=ASK).json()["thread_id"]
+        [asked] = http.get(f"/threads/{thread}/approvals").json()
+        answer = {"answer": {asked["interrupt_id"]: {"decision": "approve"}}, "thread_id": thread}
+        one = resume("Idempotency-Key", "decided-once")
+        http.post("/agents/careful/invoke", json={**ASK, "thread_id": thread})  # it waits again
+        two = resume("Idempotency-Key", "decided-once")
+        assert (one.status_code, two.status_code) == (200, 200), two.text
+        assert two.json()["run_id"] == one.json()["run_id"]
+        assert resume("Last-Event-ID", "0", stream=True).status_code == 409  # before the answer
+        first = frames(http.get(f"/runs/{one.json()['run_id']}/events").text)
+        assert frames(resume("Last-Event-ID", str(first[0][0]), stream=True).text) == first[1:]
+        assert http.get(f"/threads/{thread}").json()["status"] == "waiting"

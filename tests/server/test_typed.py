@@ -102,12 +102,18 @@ def test_a_stream_has_the_output(http: httpx.Client) -> None:
     assert told[-1]["data"]["output"] == BERN
 
 
-def test_after_an_approval_the_output_is_still_asked_for(http: httpx.Client) -> None:
+@pytest.mark.parametrize("door", ["resume", "respond"])
+def test_after_an_approval_the_output_is_still_asked_for(http: httpx.Client, door: str) -> None:
     body = {"messages": ASK, "output_schema": SCHEMA}
     waits = http.post("/agents/asks/invoke", json=body).json()
     assert waits["interrupted"]
-    answer = {"thread_id": waits["thread_id"], "answer": {"decision": "approve"}}
-    done = http.post("/agents/resume", json=answer).json()
+    if door == "resume":
+        answer = {"thread_id": waits["thread_id"], "answer": {"decision": "approve"}}
+        done = http.post("/agents/resume", json=answer).json()
+    else:
+        [question] = http.get(f"/threads/{waits['thread_id']}/approvals").json()
+        answer = {"response": "approve"}
+        done = http.post(f"/agents/hitl/{question['id']}/respond", json=answer).json()["run"]
     assert done["structured_response"] == BERN
 
 

@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support.postgres import connected
+from wick_graph import Agent
 from wick_graph.config import load_config
 from wick_graph.errors import ThreadBusyError
+from wick_graph.service.metrics import Metrics
+from wick_graph.service.options import Limits
+from wick_graph.service.runs import RunRequest, Runs
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import QUARANTINED, QUEUED, RUNNING, StreamRow
 from wick_graph.store.verify import verify
@@ -192,3 +196,17 @@ def test_a_sweep_of_threads_keeps_one_whose_run_waits(desk: Desk) -> None:
         found = saver.streams.get("t", row.run_id)
         assert found is not None
         assert found.status == QUEUED
+
+
+async def test_an_answer_has_what_its_run_was_asked_with(desk: Desk) -> None:
+    """A worker needs the tools of the page that asked, and the output that was asked for."""
+    saver, asked = desk.saver("anna"), {"frontend_tools": [{"name": "pick"}], "output_schema": {}}
+    row = saver.streams.admit("t", str(uuid.uuid4()), {**ASKED, **asked})
+    assert row is not None
+    assert saver.streams.give_up(row, "it waits", "interrupted")
+    runs = Runs("anna", saver, Limits(), Metrics(), lambda *_, **__: None, desk.queue)
+    request = RunRequest(agent_id="default", kind="resume", answer="blue")
+    for _ in range(2):
+        made: Any = await runs.start(Agent("default", "scripted:demo"), request, "t", "key")
+        assert {name: made.asked[name] for name in asked} == asked
+    assert made.run_id == saver.streams.of_thread("t")[0].run_id

@@ -103,6 +103,13 @@ class RunRequest:
             labels=data.get("labels"),
         )
 
+    def as_asked(self, row: StreamRow) -> RunRequest:
+        """Return an answer with the caller's tools and the output that a run was asked for."""
+        if self.kind == "message" or row.asked["agent"] != self.agent_id:
+            return self
+        tools = self.frontend_tools or list(row.asked.get("frontend_tools", ()))
+        return replace(self, frontend_tools=tools, output_schema=row.asked.get("output_schema"))
+
     def begin(self, agent: Agent, row: StreamRow, debug: Any = None) -> AsyncIterator[Event]:
         """Begin the run; a debug session can hold it."""
         agent = with_schema(agent, self.output_schema)
@@ -279,32 +286,29 @@ class Runs:
         waits: bool,
     ) -> StreamRow:
         """Record a run for the workers; its row is the truth, and the queue may lose its job."""
-        streams, data = self._saver.streams, request.to_dict()
-        where = thread_id if named else None
-        hashed = None if key is None else _hash(self._tenant, key)
-        if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
-            return row_of(self._known(row, data, where))
+        streams, where = self._saver.streams, thread_id if named else None
+        if (row := await self.of_key(key)) is not None:
+            return row_of(self._known(row, request, where))
         if await streams.run(streams.waiting) >= queue.waiting(self._tenant):
             raise Problem(429, "the tenant has too many waiting runs", headers={"Retry-After": "1"})
+        request = await self._as_asked(request, thread_id)
+        data, hashed = request.to_dict(), self._hash(key)
         run_id, most = str(uuid.uuid4()), self._limits.threads_per_tenant
         more: Any = {"named": named, "waits": waits, "traceparent": current_traceparent()}
         row = await streams.run(streams.admit, thread_id, run_id, data, hashed, most, **more)
         if row is None:
             raise Problem(429, "the tenant has too many threads; delete some")
         if row.run_id != run_id:
-            return row_of(self._known(row, data, where))
+            return row_of(self._known(row, request, where))
         await queue.place(self._tenant)
         return row
 
     async def _start(
         self, agent: Agent, request: RunRequest, thread_id: str, key: str | None, named: bool
     ) -> DetachedRun | StreamRow:
-        streams, request = self._saver.streams, await self._with_tools(request, thread_id)
-        data = request.to_dict()
-        where = thread_id if named else None
-        hashed = None if key is None else _hash(self._tenant, key)
-        if hashed is not None and (row := await streams.run(streams.by_key, hashed)) is not None:
-            return self._known(row, data, where)
+        streams, where = self._saver.streams, thread_id if named else None
+        if (row := await self.of_key(key)) is not None:
+            return self._known(row, request, where)
         if thread_id in self.live:
             raise ThreadBusyError("thread is busy")
         if self.count >= self._limits.runs_per_tenant:
@@ -315,8 +319,9 @@ class Runs:
             )
         self._coming += 1
         try:
-            run_id = str(uuid.uuid4())
-            most = self._limits.threads_per_tenant
+            request = await self._as_asked(request, thread_id)
+            data, hashed = request.to_dict(), self._hash(key)
+            run_id, most = str(uuid.uuid4()), self._limits.threads_per_tenant
             more: dict[str, Any] = {"named": named}
             more["machine"] = await self._files(thread_id, request.agent_id)
             row = await streams.run_and_tell(
@@ -325,7 +330,7 @@ class Runs:
             if row is None:
                 raise Problem(429, "the tenant has too many threads; delete some")
             if row.run_id != run_id:
-                return self._known(row, data, where)
+                return self._known(row, request, where)
             if row.first > 1:
                 await streams.run(streams.trim, thread_id, self._limits.events_kept_of_runs)
             debug = self._holder(thread_id)
@@ -336,21 +341,28 @@ class Runs:
         finally:
             self._coming -= 1
 
-    async def _with_tools(self, request: RunRequest, thread_id: str) -> RunRequest:
-        """Give an answer the caller's tools of the run that asked."""
-        if request.kind == "message" or request.frontend_tools:
+    async def of_key(self, key: str | None) -> StreamRow | None:
+        """Return the run of an idempotency key, if there is one."""
+        hashed, streams = self._hash(key), self._saver.streams
+        return None if hashed is None else await streams.run(streams.by_key, hashed)
+
+    def _hash(self, key: str | None) -> bytes | None:
+        if key is None:
+            return None
+        parts = f"{self._tenant}\n{key}"
+        return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).digest()
+
+    async def _as_asked(self, request: RunRequest, thread_id: str) -> RunRequest:
+        if request.kind == "message":
             return request
-        streams = self._saver.streams
-        last = await streams.run(streams.of_thread, thread_id, 1)
-        if not last or last[0].asked["agent"] != request.agent_id:
-            return request
-        return replace(request, frontend_tools=list(last[0].asked.get("frontend_tools", ())))
+        last = await self._saver.streams.run(self._saver.streams.of_thread, thread_id, 1)
+        return request.as_asked(last[0]) if last else request
 
     def _known(
-        self, row: StreamRow, data: Mapping[str, Any], where: str | None
+        self, row: StreamRow, request: RunRequest, where: str | None
     ) -> DetachedRun | StreamRow:
         there = row.named if where is None else where != row.thread_id
-        if row.asked != data or there:
+        if row.asked != request.as_asked(row).to_dict() or there:
             raise Problem(409, "the Idempotency-Key was used for another request")
         return self.live[row.thread_id] if self._is_live(row) else row
 
@@ -554,7 +566,3 @@ class Runs:
                 run.task.cancel()
         if left := [run.task for run in self.live.values() if run.task is not None]:
             await asyncio.wait(left)
-
-
-def _hash(*parts: str) -> bytes:
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).digest()

@@ -96,17 +96,23 @@ async def stream(
 
 
 @run_router.post("/agents/resume", response_model=schemas.RunAnswer, responses=_SSE)
-async def resume_default(context: Answerer, form: schemas.ResumeForm, key: Key = None) -> Any:
+async def resume_default(
+    context: Answerer, form: schemas.ResumeForm, key: Key = None, last: LastEventId = None
+) -> Any:
     """Resume a thread."""
-    return await _resume(context, None, form, key)
+    return await _resume(context, None, form, key, last)
 
 
 @run_router.post("/agents/{agent_id}/resume", response_model=schemas.RunAnswer, responses=_SSE)
 async def resume(
-    context: Answerer, agent_id: schemas.AgentIdPath, form: schemas.ResumeForm, key: Key = None
+    context: Answerer,
+    agent_id: schemas.AgentIdPath,
+    form: schemas.ResumeForm,
+    key: Key = None,
+    last: LastEventId = None,
 ) -> Any:
     """Resume a thread after an interrupt, a cancellation or a failure."""
-    return await _resume(context, agent_id, form, key)
+    return await _resume(context, agent_id, form, key, last)
 
 
 @run_router.get("/runs/{run_id}", response_model=schemas.StreamAnswer)
@@ -269,14 +275,19 @@ async def _again(
     await context.thread(thread_id)
     request = await context.with_context(await context.agent(request.agent_id), request, thread_id)
     rows = await streams.run(streams.of_thread, thread_id)
-    fitting = [row for row in rows if row.asked == request.to_dict() and row.first <= int(last) + 1]
+    known = [row for row in rows if row.asked == request.as_asked(row).to_dict()]
+    fitting = [row for row in known if row.first <= int(last) + 1]
     if not fitting:
         raise Problem(409, "Last-Event-ID: the thread has no such run with that event")
     return await follow(context, fitting[0], last, how)
 
 
 async def _resume(
-    context: RequestContext, agent_id: str | None, form: schemas.ResumeForm, key: str | None
+    context: RequestContext,
+    agent_id: str | None,
+    form: schemas.ResumeForm,
+    key: str | None,
+    last: str | None,
 ) -> Any:
     if agent_id is None:
         agent = await context.agent_of(form.thread_id)
@@ -285,18 +296,19 @@ async def _resume(
         await context.thread(form.thread_id)
     decides = holds_decision(form.answer)
     context.require("approve" if decides else "run")
-    await context.check_waiting_agent(form.thread_id, agent)
-    if decides:
-        await _check_open(context, form.thread_id, form.answer)
     answer = signed(form.answer, context.caller.who) if decides else form.answer
     given: dict[str, Any] = {} if answer is None else {"answer": answer}
-    rows = await context.streams.run(context.streams.of_thread, form.thread_id, 1)
-    schema = rows[0].asked.get("output_schema") if rows else None
-    given |= {"force": form.force, "context": form.context, "output_schema": schema}
+    given |= {"force": form.force, "context": form.context}
     request = RunRequest(agent_id=agent.name, kind="resume", **given)
+    how = form.on_disconnect or context.options.on_disconnect
+    if form.stream and last is not None:
+        return await _again(context, request, form.thread_id, last, how)
+    if await context.tenant.runs.of_key(key) is None:  # a repeated answer waits no more
+        await context.check_waiting_agent(form.thread_id, agent)
+        if decides:
+            await _check_open(context, form.thread_id, form.answer)
     run = await context.begin(request, form.thread_id, key)
     if form.stream:
-        how = form.on_disconnect or context.options.on_disconnect
         return await follow(context, row_of(run), None, how)
     return await finished(context, run)
 
