@@ -8,6 +8,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 from zlib import crc32
 
 import pytest
@@ -106,6 +107,27 @@ async def test_a_decision_survives_the_process(tmp_path: Path) -> None:
     async with office(tmp_path, path=path) as two:
         got = {await two.post.text() for _ in range(2)}
         assert got == {"Approved: calculate.", "21*2 = 42."}
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["at_once", "at_the_next_start"])
+async def test_a_message_behind_an_approval_does_not_give_the_call_up(
+    tmp_path: Path, restarted: bool
+) -> None:
+    """A platform brings what was written during an outage in one go."""
+    path = write(tmp_path, agent=ASKED)
+    async with office(tmp_path, path=path) as one:
+        code = code_in(await one.ask("what is 21*2?"))
+        await one.settled()
+        if restarted:  # it dies when it has stored both
+            one.gateway._queue = AsyncMock()  # type: ignore[method-assign]  # as if it hung
+        await one.post.say(f"/approve {code}")
+        await one.post.say("what is 1 plus 1?")
+        if not restarted:
+            got = [await one.post.text() for _ in range(3)]
+    if restarted:
+        async with office(tmp_path, path=path) as two:
+            got = [await two.post.text() for _ in range(3)]
+    assert got[:2] == ["Approved: calculate.", "21*2 = 42."]
 
 
 async def test_the_next_message_answers_a_question_of_the_agent(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ class Desk:
         self.got.append(message)
 
     async def past(self, chat: str, after: int) -> Sequence[tuple[int, OutboundMessage]]:
-        return [(at, one) for at, one in self.outbox if one.chat_id == chat and at > after]
+        found = [(at, one) for at, one in self.outbox if one.chat_id == chat and at > after]
+        return found[:100]  # as the outbox gives them
 
     async def post(self, body: Any = BODY, **headers: str) -> httpx.Response:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -273,6 +274,16 @@ async def test_a_reader_goes_on_after_the_last_event_it_had(desk: Desk) -> None:
         desk.answer(at, str(at))
     async with desk.reading(**{"Last-Event-ID": "3"}) as reader:
         assert [await reader.event() for _ in "ab"] == [(5, "5"), (9, "9")]
+
+
+async def test_a_reader_gets_all_that_it_missed_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wick_graph.gateway.channels.http._PING", 2 * LONG)
+    for at in range(1, 251):
+        desk.answer(at, f"a{at}")
+    async with desk.reading() as reader:
+        assert [(await reader.event())[0] for _ in range(250)] == [*range(1, 251)]
 
 
 async def test_a_text_cannot_fake_an_event(desk: Desk) -> None:

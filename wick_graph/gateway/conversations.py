@@ -22,6 +22,7 @@ from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.memory import scope_folder
 from wick_graph.gateway.messages import (
     COMMANDS,
+    DECISIONS,
     InboundMessage,
     OutboundMessage,
     Sessions,
@@ -34,6 +35,7 @@ from wick_graph.gateway.questions import (
     answer_of,
     ask,
     buttons_of,
+    decided_in,
     decision,
     other_questions,
     place_of,
@@ -208,6 +210,8 @@ class Conversations:
                 text = failure(error, turn.origin)
             await self._settle(turn, text)
             return
+        if first.channel != "system":
+            await self._decided_before(await self.sessions.thread(first.key))
         now, drops = rows, []
         collects = self.busy_of(rows[0]) == "collect" or rows[0].key in self._batches
         if collects:  # after a crash, a turn has the messages it had
@@ -218,6 +222,16 @@ class Conversations:
         await self._answer(_Turn(now, messages, drops))
         if later := rows[len(now) :]:
             await self.handle(later)
+
+    async def _decided_before(self, thread: str) -> None:
+        """Let a thread go on with what was decided, before a message gives the call up."""
+        box = self._mailbox
+        for key in await box.run(decided_in, box, thread):
+            await self.decided(key)
+            for one in await box.run(box.inbox, "open", 1000):
+                message = InboundMessage.from_json(one.message)
+                if message.metadata.get("question") == key:
+                    await self._answer(_Turn([one], [message]))
 
     # --- a turn
 
@@ -499,7 +513,7 @@ class Conversations:
         if word == "/new":
             await self.sessions.renew(message.key, row.key, turn.origin)
             return "A new conversation begins."
-        if word in ("/approve", "/deny"):
+        if word in DECISIONS:
             role = str(message.metadata.get("role"))
             made = await self._mailbox.run(decision, message, role, self._mailbox, self._clock())
             if made is None:

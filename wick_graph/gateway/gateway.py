@@ -27,7 +27,7 @@ from wick_graph.gateway.conversations import Conversations
 from wick_graph.gateway.delivery import Delivery
 from wick_graph.gateway.lanes import Lanes, wait_for
 from wick_graph.gateway.memory import Memories, memory_tools
-from wick_graph.gateway.messages import AT_ONCE, INTERNAL, InboundMessage, command_of
+from wick_graph.gateway.messages import AT_ONCE, DECISIONS, INTERNAL, InboundMessage, command_of
 from wick_graph.gateway.people import Admission, Gate
 from wick_graph.gateway.questions import expire
 from wick_graph.gateway.schedule import LAST_CHAT, Scheduler, zone_of
@@ -197,11 +197,12 @@ class Gateway:
             await self.mailbox.run(self.mailbox.leave)
         await asyncio.to_thread(self._root.close)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let something run beside; it is cancelled at the end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _every(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
@@ -228,9 +229,12 @@ class Gateway:
         return self._alone in ("", one.chat) and (name in self.channels or name in INTERNAL)
 
     async def _queue(self, one: Row) -> None:
-        if command_of(InboundMessage.from_json(one.message))[0] in AT_ONCE:
+        word = command_of(InboundMessage.from_json(one.message))[0]
+        if word in AT_ONCE:
             if one.row not in self._at_once:
-                self.spawn(self._do_at_once(one))
+                done = self.spawn(self._do_at_once(one))
+                if word in DECISIONS:  # else the next message could begin before it
+                    await asyncio.wait([done])
         elif self._lanes.add(one) and self._conversations.busy_of(one) == "interrupt":
             self.spawn(self._interrupt(one))
 

@@ -125,7 +125,9 @@ COMMANDS: Final = {
     "/help": "list these commands",
 }
 
-AT_ONCE: Final = frozenset({"/stop", "/status", "/help", "/approve", "/deny"})
+DECISIONS: Final = frozenset({"/approve", "/deny"})
+
+AT_ONCE: Final = frozenset({"/stop", "/status", "/help", *DECISIONS})
 """Commands that do not wait for the turn before them."""
 
 _TAKEN: Final = re.compile(r"[^:]*:h[0-9a-f]{40}(?:\.[0-9a-f]*)?|.*\.[0-9a-f]{12}", re.DOTALL)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.engine.result import Result
-from wick_graph.gateway.messages import InboundMessage, command_of
+from wick_graph.gateway.messages import DECISIONS, InboundMessage, command_of
 from wick_graph.gateway.people import new_code, same_code
 from wick_graph.hooks.approvals import KIND, Approve, Reject
 from wick_graph.hooks.prompt_files import one_line
@@ -126,7 +126,7 @@ def place_of(
 def decision(message: InboundMessage, role: str, facts: Mailbox, now: float) -> Decided | None:
     """Read a message, admitted with a role, as a decision; None if it is an ordinary one."""
     word, given = command_of(message)
-    if word not in ("/approve", "/deny") or not given:
+    if word not in DECISIONS or not given:
         return None
     by = f"{message.channel}:{message.sender_id}"
     if role != "owner":
@@ -155,6 +155,12 @@ def expire(facts: Mailbox, now: float) -> list[str]:
     for key in late:
         _decide(facts, key, {"verb": "deny", "by": "gateway", "from": ""})
     return [key for key, data in found.items() if "decided" in data or key in late]
+
+
+def decided_in(facts: Mailbox, thread_id: str) -> list[str]:
+    """Return the keys of a thread's questions that are decided and have not been answered."""
+    found = facts.facts(_ASK).items()
+    return [key for key, one in found if one["thread"] == thread_id and "decided" in one]
 
 
 def answer_of(fact: Mapping[str, Any]) -> dict[str, Approve | Reject]:

@@ -283,8 +283,11 @@ class HttpChannel(ConfiguredChannel):
             yield ": open\n\n"
             while self._server is not None:
                 wake.clear()
-                for after, message in await past(chat, after):  # noqa: B020  (the next look begins there)
+                found = await past(chat, after)  # a part of what a long absence left
+                for after, message in found:  # the next look begins behind it
                     yield f"id: {after}\nevent: message\ndata: {_data(message).decode()}\n\n"
+                if found:
+                    continue
                 try:
                     async with asyncio.timeout(_PING):
                         await wake.wait()
