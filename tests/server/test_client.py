@@ -187,6 +187,18 @@ def test_a_stream_that_falls_silent_is_taken_up(
     assert b"last-event-id: 1" in asked[1].lower()
 
 
+REFUSED = [[b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status] for status in (502, 429)]
+
+
+@pytest.mark.parametrize("scripted", [[[HEAD, FIRST], *REFUSED, [HEAD, LAST]]], indirect=True)
+def test_a_refusal_that_passes_ends_no_stream(scripted: tuple[str, list[bytes]]) -> None:
+    """A proxy says 502 while the server behind it starts again."""
+    url, asked = scripted
+    with Client(url) as wick:
+        assert [type(event) for event in wick.stream("x")] == [ChatModelStream, Done]
+    assert all(b"last-event-id: 1" in one.lower() for one in asked[1:])
+
+
 def test_a_server_that_only_pings_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: now[0]))

@@ -78,6 +78,7 @@ def client(served: Served) -> Iterator[openai.OpenAI]:
     ("agent", "more"), [("typed", {}), ("free", {"output_schema": SCHEMA})], ids=["own", "asked"]
 )
 def test_an_answer_has_the_output(http: httpx.Client, agent: str, more: dict[str, Any]) -> None:
+    used = []
     for _ in range(2):  # the second answer is read from the store
         got = http.post(
             f"/agents/{agent}/invoke",
@@ -87,6 +88,9 @@ def test_an_answer_has_the_output(http: httpx.Client, agent: str, more: dict[str
         assert got.status_code == 200, got.text
         assert got.json()["structured_response"] == BERN
         assert json.loads(got.json()["response"]) == BERN
+        used.append(got.json()["usage"])
+    assert used[0] == used[1]
+    assert used[0]["total_tokens"] > 0
 
 
 def test_the_client_asks_for_an_output(served: Served) -> None:

@@ -197,3 +197,17 @@ def test_above_the_limit_of_waiting_runs_a_server_answers_429(fleet: Fleet) -> N
     fleet.wait(2)
     with served.http() as http:
         assert http.post("/agents/invoke", json=body).json()["response"]
+
+
+def test_a_stream_of_openai_s_form_tells_the_usage_of_a_worker_s_run(fleet: Fleet) -> None:
+    (fleet.path / "told.yaml").write_text("steps: [{text: Hello., usage: [5, 7]}]\n")
+    file = json.loads((fleet.path / "agents.yaml").read_text())
+    file["agents"]["told"] = {"model": "scripted:told.yaml"}
+    (fleet.path / "agents.yaml").write_text(json.dumps(file))
+    fleet.work()
+    asked = {"messages": [{"role": "user", "content": "Hi"}], "model": "told"}
+    asked |= {"stream": True, "stream_options": {"include_usage": True}}
+    with fleet.serve().http() as http:
+        told = http.post("/v1/chat/completions", json=asked).text.split("data: ")
+    usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+    assert json.loads(told[-2])["usage"] == usage

@@ -40,7 +40,8 @@ Input = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 UNSET: Final = object()
 
-_NOT_NOW: Final = 503
+_NOT_NOW: Final = frozenset({429, 502, 503, 504})
+"""Refusals that pass: of the server, or of a proxy while it restarts."""
 
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -184,7 +185,7 @@ class Following:
         Raises:
             ServerError: The refusal is final.
         """
-        if status != _NOT_NOW or self._run_id is None:
+        if status not in _NOT_NOW or self._run_id is None:
             checked(status, text)
 
     def lines(self) -> Generator[Event | None, str, None]:

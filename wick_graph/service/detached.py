@@ -331,8 +331,10 @@ def wire_of(event: Event) -> dict[str, Any]:
     """Convert an event to the form that readers get."""
     made = event.to_dict()
     if isinstance(event, Done):
-        ids = {"trace_id": event.run_id, "thread_id": event.thread_id}
-        made["data"] = {**ids, **made.get("data", {})}
+        more: dict[str, Any] = {"trace_id": event.run_id, "thread_id": event.thread_id}
+        if event.result is not None:  # for who reads the result from the store
+            more["usage"] = event.result.usage.to_dict()
+        made["data"] = {**more, **made.get("data", {})}
     return made
 
 

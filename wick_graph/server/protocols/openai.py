@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi import APIRouter, Header, Path, Response
@@ -73,7 +73,7 @@ class Chunks:
     Args:
         row: The run.
         model: The model name of the request.
-        usage: Called at the run's end, if the client wants a last chunk with the usage.
+        usage: Whether the client wants a last chunk with the usage.
         typed: Whether the answer is an output, which comes whole: pieces may turn out invalid.
     """
 
@@ -81,7 +81,7 @@ class Chunks:
         self,
         row: StreamRow,
         model: str,
-        usage: Callable[[], Mapping[str, int]] | None,
+        usage: bool,
         *,
         typed: bool = False,
     ) -> None:
@@ -91,7 +91,7 @@ class Chunks:
         self._said = self._told = ""
         self._head = _head(row, model, "chat.completion.chunk")
         self._usage = usage
-        if usage is not None:
+        if usage:
             self._head["usage"] = None
         self._asked: list[Mapping[str, Any]] = []
         self.ended = False
@@ -115,7 +115,7 @@ class Chunks:
             self._asked.append(data)
         if event["event"] == "error":
             return self.fail(Problem(500, data["error"]))
-        return self._end(data["stopped_because"]) if event["event"] == "done" else b""
+        return self._end(data) if event["event"] == "done" else b""
 
     def fail(self, problem: Problem) -> bytes:
         """End with an error, unless the stream has ended."""
@@ -129,7 +129,8 @@ class Chunks:
         }
         return _line(openai_error(problem))
 
-    def _end(self, why: str) -> bytes:
+    def _end(self, data: Mapping[str, Any]) -> bytes:
+        why = data["stopped_because"]
         if why == _WAITING:
             return self.fail(unanswered(self._row, self._asked))
         self.ended = True
@@ -137,8 +138,9 @@ class Chunks:
         whole = json.dumps(self._output, ensure_ascii=False) if given else self._said
         lines = self._chunk({"content": whole}) if whole else b""
         lines += self._chunk({}, _ENDS.get(why, "stop"))
-        if self._usage is not None:
-            lines += _line({**self._head, "choices": [], "usage": usage_of(self._usage())})
+        if self._usage:
+            used = usage_of(data.get("usage", {}))
+            lines += _line({**self._head, "choices": [], "usage": used})
         return lines + _DONE
 
     def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
@@ -412,8 +414,7 @@ async def complete(
     headers = {"X-Thread-Id": row.thread_id, "X-Run-Id": row.run_id}
     if form.stream:
         usage = form.stream_options is not None and bool(form.stream_options.include_usage)
-        used = _used(run) if usage else None
-        return _stream(context, run, Chunks(row, form.model, used, typed=typed))
+        return _stream(context, run, Chunks(row, form.model, usage, typed=typed))
     try:
         answer = await finished(context, run)
         if answer["interrupted"]:
@@ -457,12 +458,6 @@ def _check(context: RequestContext, model: str) -> None:
     if model not in context.tenant.agents:
         more = {"param": "model", "code": "model_not_found"}
         raise Problem(404, f"the model {model!r:.80} does not exist", more)
-
-
-def _used(run: DetachedRun | StreamRow) -> Callable[[], Mapping[str, int]]:
-    if isinstance(run, StreamRow):  # a worker has the result
-        return dict
-    return lambda: {} if run.result is None else run.result.usage.to_dict()
 
 
 def _stream(context: RequestContext, run: DetachedRun | StreamRow, chunks: Chunks) -> EventStream:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Path, Response
 
 from wick_graph import langgraph_config
+from wick_graph.core.usage import Usage
 from wick_graph.errors import MessageError
 from wick_graph.hooks.approvals import KIND, holds_decision, read_decision, shown_in, signed
 from wick_graph.messages.validation import read_input
@@ -344,6 +345,7 @@ async def _ended(context: RequestContext, row: StreamRow) -> dict[str, Any]:
     mine = {"run_id": row.run_id}
     run = Run(run_id=row.run_id, thread_id=row.thread_id)
     run.stopped = last["data"]["stopped_because"]
+    run.usage = Usage.from_dict(last["data"].get("usage", {}))
     found = [s async for s in agent.graph.aget_state_history(config, filter=mine, limit=1)]
     if not found and row.asked["kind"] == "resume":  # there was nothing to resume
         found = [await agent.graph.aget_state(config)]
