@@ -367,7 +367,7 @@ def of_code() -> Agent:
 
 def plain(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return events without ids and times; pieces of text that a reader gets at once are one."""
-    changing = {"run_id", "thread_id", "trace_id", "total_duration_ms"}
+    changing = {"run_id", "thread_id", "trace_id", "total_duration_ms", "usage"}
 
     def kept(value: dict[str, Any]) -> dict[str, Any]:
         return {key: one for key, one in value.items() if key not in changing}

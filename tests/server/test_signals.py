@@ -102,6 +102,33 @@ def test_D46_who_waits_for_a_suspended_run_is_told_where_it_goes_on(
             assert frames(http.get(f"/runs/{run}/events").text)[-1][1] == "done"
 
 
+def test_D46_who_follows_a_run_of_another_server_is_let_go(tmp_path: Path) -> None:
+    """A server that records runs for workers has no others."""
+    endless = f"chunk_delay: 0.1\nsteps: ['{'word ' * 400}']\n"
+    with serving(tmp_path, slow=endless) as one:
+        two = Served(tmp_path, ("--no-auth", "--drain", "0.2")).start()
+        try:
+            with one.http() as http, two.http() as other, ThreadPoolExecutor(2) as pool:
+                reader, key = Reader(http), {"Idempotency-Key": "followed"}
+                pool.submit(http.post, "/agents/slow/invoke", json=ASK, headers=key)
+                until(lambda: len(other.get("/threads").json()) > 1, "no second run has begun")
+                asked = pool.submit(other.post, "/agents/slow/invoke", json=ASK, headers=key)
+                with other.stream("GET", reader.path) as followed:
+                    lines = followed.iter_lines()
+                    told = next(lines)
+                    time.sleep(0.5)  # the other one waits, too
+                    code, log = two.stop()
+                    told += "\n" + "\n".join(lines)
+                assert frames(told)[-1][1] == "suspended"
+                assert (asked.result(60).status_code, code) == (503, 0)
+                assert "Traceback" not in log
+                for run in (reader.run, asked.result(60).json()["run_id"]):
+                    assert http.get(f"/runs/{run}").json()["status"] == "running"
+                    http.post(f"/runs/{run}/cancel")
+        finally:
+            two.stop()
+
+
 def refuses(http: httpx.Client) -> bool:
     try:
         got = http.post("/agents/invoke", json=ASK)

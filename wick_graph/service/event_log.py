@@ -185,7 +185,7 @@ class FollowedRun:
         """The run has ended and its events have been read, or they cannot be."""
         self.failure: Exception | None = None
         """Why it cannot be read any more."""
-        self._task = asyncio.create_task(self._work(), name=f"follow run {row.run_id}")
+        self.task = asyncio.create_task(self._work(), name=f"follow run {row.run_id}")
 
     async def _work(self) -> None:
         streams, notices = self._saver.streams, self._saver.notices
@@ -233,14 +233,21 @@ class FollowedRun:
         return self._news
 
     def stop(self) -> None:
-        """End the reading."""
-        self._task.cancel()
+        """End the reading, and the streams of all that follow it."""
+        self.task.cancel()
+        self.over = True
+        self._announce()
 
 
 _Followed = dict[tuple[int, str], FollowedRun]
 
 _followed: Final[WeakKeyDictionary[SqlSaver, _Followed]] = WeakKeyDictionary()
 """By store, loop and run: the runs of other processes that have readers here."""
+
+
+def followed(saver: SqlSaver) -> list[FollowedRun]:
+    """Return the runs of other processes that are followed here."""
+    return [*_followed.get(saver, {}).values()]
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from wick_graph.errors import (
 )
 from wick_graph.events import CANCELLED, Event
 from wick_graph.service.detached import DetachedRun, Openings, is_in_a_call, row_of
-from wick_graph.service.event_log import EventLog, changes, set_within
+from wick_graph.service.event_log import EventLog, changes, followed, set_within
 from wick_graph.service.metrics import Metrics
 from wick_graph.service.options import Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
@@ -551,10 +551,14 @@ class Runs:
             await streams.run_and_tell(thread_id, streams.give_up, row, CANCELLED, "cancelled")
 
     async def suspend(self, seconds: float, stop_now: asyncio.Event, *, soon: bool = False) -> None:
-        """Give live runs some seconds to end, or `soon` their calls, then suspend the others."""
+        """Give live runs some seconds to end, or `soon` their calls, then suspend the others.
+
+        Runs of other processes that are followed here have as long, then their readers are let go.
+        """
         for run in [*self.live.values()] if soon else ():
             run.rest()
-        if tasks := [run.task for run in self.live.values() if run.task is not None]:
+        tasks = [run.task for run in self.live.values() if run.task is not None]
+        if tasks := [*tasks, *(one.task for one in followed(self._saver))]:
             ended = asyncio.ensure_future(asyncio.wait(tasks))
             waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(stop_now.wait())]
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -566,3 +570,5 @@ class Runs:
                 run.task.cancel()
         if left := [run.task for run in self.live.values() if run.task is not None]:
             await asyncio.wait(left)
+        for one in followed(self._saver):
+            one.stop()

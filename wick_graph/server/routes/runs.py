@@ -19,7 +19,7 @@ from wick_graph.server.guard import Answerer, Reader, RequestContext, Runner
 from wick_graph.server.schemas import run_answer, stream_answer
 from wick_graph.server.sse import EventStream, frame
 from wick_graph.service.detached import DetachedRun, row_of
-from wick_graph.service.event_log import Wire, events_after
+from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.service.options import OnDisconnect, Problem, problem_of
 from wick_graph.service.runs import RunRequest, with_schema
 from wick_graph.store.server_rows import RUNNING, StreamRow
@@ -202,7 +202,7 @@ async def follow(
         after = begin
 
     async def numbered() -> AsyncIterator[bytes | None]:
-        at = after
+        at, is_over = after, False
         if ahead > after:
             yield _gap(row, ahead, row.first)
         live = runs.find(row)
@@ -211,10 +211,10 @@ async def follow(
             if entry is not None:
                 if entry[0] > at + 1:
                     yield _gap(row, at, entry[0])
-                at = entry[0]
+                at, is_over = entry[0], entry[1]["event"] in TERMINAL
                 context.service.metrics_of(context.caller.tenant).sent()
             yield None if entry is None else frame(*entry)
-        if live is not None and live.suspended and not live.event_log.ended:
+        if not is_over and context.service.draining:
             data = {"run_id": row.run_id, "status": RUNNING}
             yield frame(None, row.tell("suspended", data))
 
