@@ -129,6 +129,17 @@ def test_D46_who_follows_a_run_of_another_server_is_let_go(tmp_path: Path) -> No
             two.stop()
 
 
+def test_D46_who_follows_a_thread_at_rest_is_let_go(tmp_path: Path) -> None:
+    with serving(tmp_path) as served, served.http() as http:
+        http.post("/agents/default/invoke", json={**ASK, "thread_id": "t"})
+        with http.stream("GET", "/langgraph/threads/t/stream") as followed:
+            lines = followed.iter_lines()
+            next(lines)
+            code, log = served.stop()
+            assert [*lines][-1] == ""  # it ends, and is not cut off
+        assert (code, "Traceback" in log) == (0, False)
+
+
 def refuses(http: httpx.Client) -> bool:
     try:
         got = http.post("/agents/invoke", json=ASK)

@@ -205,8 +205,12 @@ def test_a_stream_of_openai_s_form_tells_the_usage_of_a_worker_s_run(fleet: Flee
     file["agents"]["told"] = {"model": "scripted:told.yaml"}
     (fleet.path / "agents.yaml").write_text(json.dumps(file))
     fleet.work()
-    asked = {"messages": [{"role": "user", "content": "Hi"}], "model": "told"}
-    asked |= {"stream": True, "stream_options": {"include_usage": True}}
+    asked = {
+        "model": "told",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
     with fleet.serve().http() as http:
         told = http.post("/v1/chat/completions", json=asked).text.split("data: ")
     usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}

@@ -239,6 +239,9 @@ class FollowedRun:
         self._announce()
 
 
+_waits: Final[WeakKeyDictionary[SqlSaver, set[asyncio.Event]]] = WeakKeyDictionary()
+"""By store: what is set when a thread may have changed."""
+
 _Followed = dict[tuple[int, str], FollowedRun]
 
 _followed: Final[WeakKeyDictionary[SqlSaver, _Followed]] = WeakKeyDictionary()
@@ -248,6 +251,14 @@ _followed: Final[WeakKeyDictionary[SqlSaver, _Followed]] = WeakKeyDictionary()
 def followed(saver: SqlSaver) -> list[FollowedRun]:
     """Return the runs of other processes that are followed here."""
     return [*_followed.get(saver, {}).values()]
+
+
+def let_go(saver: SqlSaver) -> None:
+    """End the streams that follow what other processes do; this one stops."""
+    for run in followed(saver):
+        run.stop()
+    for event in _waits.get(saver, ()):
+        event.set()
 
 
 @contextmanager
@@ -278,8 +289,13 @@ def changes(saver: SqlSaver, thread_id: str) -> Iterator[asyncio.Event]:
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(event.set)
 
-    with saver.notices.listening(saver.streams.topic(thread_id), told):
-        yield event
+    waits = _waits.setdefault(saver, set())
+    waits.add(event)
+    try:
+        with saver.notices.listening(saver.streams.topic(thread_id), told):
+            yield event
+    finally:
+        waits.discard(event)
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> None:

@@ -31,7 +31,7 @@ from wick_graph.errors import (
 )
 from wick_graph.events import CANCELLED, Event
 from wick_graph.service.detached import DetachedRun, Openings, is_in_a_call, row_of
-from wick_graph.service.event_log import EventLog, changes, followed, set_within
+from wick_graph.service.event_log import EventLog, changes, followed, let_go, set_within
 from wick_graph.service.metrics import Metrics
 from wick_graph.service.options import Limits, Problem, log, public_message
 from wick_graph.store import SqlSaver
@@ -570,5 +570,4 @@ class Runs:
                 run.task.cancel()
         if left := [run.task for run in self.live.values() if run.task is not None]:
             await asyncio.wait(left)
-        for one in followed(self._saver):
-            one.stop()
+        let_go(self._saver)

@@ -200,12 +200,12 @@ async def runs_after(
 ) -> AsyncIterator[StreamRow | None]:
     """Yield the runs of a thread that have events after a number, also later ones; None is a pause.
 
-    It ends when the thread or the caller's token does.
+    It ends when the thread, the caller's token or the server does.
     """
     streams, first = context.streams, 0
     due = time.monotonic() + _CHECK
     with changes(context.saver, thread_id) as changed:
-        while True:
+        while not context.service.draining:
             changed.clear()
             rows = await streams.run(streams.of_thread, thread_id, _FEW)
             current = next((row.first for row in rows if row.first <= after + 1), 0)
