@@ -215,3 +215,5 @@ def test_a_stream_of_openai_s_form_tells_the_usage_of_a_worker_s_run(fleet: Flee
         told = http.post("/v1/chat/completions", json=asked).text.split("data: ")
     usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
     assert json.loads(told[-2])["usage"] == usage
+    code, log = fleet.servers[0].stop()
+    assert (code, '"error"' in log) == (0, False), log

@@ -434,9 +434,9 @@ class Service:
 
     def close(self) -> None:
         """Close the stores and files of a service that does not run."""
-        self.notices.close()
         for tenant in self._tenants.values():
             tenant.close()
+        self.notices.close()
 
     async def drain(self, seconds: float) -> None:
         """Let runs end for some seconds, then suspend the others until the next start."""
