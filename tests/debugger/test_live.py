@@ -14,12 +14,14 @@ import pytest
 from tests.debugger.conftest import Wick
 from tests.debugger.typist import Typist
 from tests.support.waiting import until
+from wick_graph import Agent
 from wick_graph.debug import DebugSession
 from wick_graph.debug.terminal import Shell, show
 from wick_graph.debug.terminal.shell import Doors
 from wick_graph.errors import DebugError
 from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
+from wick_graph.testing import ScriptedModel, call
 
 MADE = """\
 import time
@@ -150,6 +152,19 @@ def test_what_is_set_at_one_moment_adds_up(shell: Shell, code: Any) -> None:
     assert "add({'a': 5, 'b': 8}) → 13" in compared
     told(shell, "first")
     assert "is changed" not in told(shell, "fork")
+
+
+def test_null_is_an_empty_result_and_no_other_edit(shell: Shell, code: Any) -> None:
+    told(shell, "run add", "c", "first", "tbreak tool:add:after if args.a == 2", "c")
+    for target in ("args", "response"):
+        with pytest.raises(DebugError, match=f"null changes no {target}"):
+            told(shell, f"set {target} = null")
+    del code.ran[:]
+    assert "add: answered with a given value" in told(shell, "set result = null")
+    assert "Done." in told(shell, "live", "c")
+    told(shell, "last")
+    assert told(shell, "p messages[3].content") == '""'
+    assert code.ran == []
 
 
 def test_what_is_set_in_a_held_call_adds_up(shell: Shell, code: Any) -> None:

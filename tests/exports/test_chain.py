@@ -22,8 +22,10 @@ from wick_graph.store import SqlSaver
 from wick_graph.testing import ScriptedModel
 
 AGENT = '''\
+from langgraph.types import interrupt
 from wick_graph import Agent, tool
 from wick_graph.hooks import ApprovalHook
+from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, call, calls
 
 PAID = []
@@ -34,6 +36,23 @@ def pay(sum: int) -> str:
     """Pay."""
     PAID.append(sum)
     return f"paid {sum}"
+
+
+@tool
+def ask(what: str) -> str:
+    """Ask twice."""
+    return f"{interrupt(what)} {interrupt({'again': what})}"
+
+
+def asking(store="sqlite://", steps=()):
+    steps_of_child = [call("ask", what="c"), "Asked."]
+    child = Agent("child", ScriptedModel(steps_of_child), tools=[ask], store=store)
+    tools = [ask, delegation({"child": Subagent(child, "Asks")})]
+    return Agent("asking", ScriptedModel(list(steps)), tools=tools, store=store)
+
+
+ASKS = [calls(("ask", {"what": "a"}), ("ask", {"what": "b"}),
+              ("delegate_to_agent", {"agent": "child", "task": "Ask"})), "Done."]
 
 
 def made(store="sqlite://", steps=()):
@@ -102,6 +121,25 @@ def test_a_run_behind_two_approvals_becomes_a_test_that_passes(
 ) -> None:
     journal, file = Journal(saver, "t"), tmp_path / "test_paid.py"
     write_test(journal, saver, file, FromCode("paying", "made"), Hider.of(journal))
+    check_passes(file)
+
+
+def test_what_tools_and_sub_agents_asked_is_asked_again(module: Any, tmp_path: Path) -> None:
+    file = tmp_path / "test_asking.py"
+    with SqlSaver.from_url(f"sqlite:///{tmp_path / 'asking.db'}") as saver:
+        agent = module.asking(saver, module.ASKS)
+        result = agent.invoke("ask", thread_id="t")
+        while result.interrupts:
+            result = agent.resume("t", {one.id: "yes" for one in result.interrupts})
+        journal = Journal(saver, "t")
+        assert (result.text, len(journal.runs())) == ("Done.", 3)
+        replayed = replay(module.asking(), journal)
+        assert (replayed.model_calls, replayed.tool_calls) == (2, 3)
+        stopped = [run.stopped_because for run in replayed.journal.runs()]
+        assert stopped == ["interrupted", "interrupted", "done"]
+        first = replay(module.asking(), journal, 1)
+        assert [run.stopped_because for run in first.journal.runs()] == ["interrupted"]
+        write_test(journal, saver, file, FromCode("paying", "asking"), Hider.of(journal))
     check_passes(file)
 
 

@@ -208,7 +208,8 @@ def _wrote(views: ViewCache, place: int) -> Any:
         return None
     if "messages" in state:
         state["messages"] = [_without_id(message) for message in state["messages"]]
-    return {name: value for name, value in state.items() if name not in _UNLIKE}
+    names = {channel for channel, _ in wrote} - _UNLIKE  # a schema adds the empty ones
+    return {name: value for name, value in state.items() if name in names}
 
 
 def _without_id(message: Any) -> Any:

@@ -55,18 +55,18 @@ def _request(held: HeldCall, part: str, value: Any) -> Edited:
     if not isinstance(request, ModelRequest):
         raise _not_here(held, "request")
     if part == "system":
-        made = request.replace_system(Section(_text(value), DEBUGGER))
+        made = request.replace_system(Section(text_of(value), DEBUGGER))
     elif part == "messages":
         made = request.with_messages(messages_of(request, value))
     elif part == "settings":
-        made = replace(request, settings=dict(_mapping(value, "settings")))
+        made = replace(request, settings=dict(object_of(value, "settings")))
     else:
         raise DebugError("of a request, change request.system, .messages or .settings")
     return Replace(made), f"the model will be sent another {part}"
 
 
 def _args(held: HeldCall, part: str, value: Any) -> Edited:
-    args = dict(_mapping(value, "arguments"))
+    args = dict(object_of(value, "arguments"))
     if held.moment.is_call:
         return Replace(args), f"{held.entry.name} will be run with these arguments"
     call = held.moment.data.get("value")
@@ -97,7 +97,7 @@ def _writes(held: HeldCall, channel: str, value: Any) -> Edited:
     if channel.startswith("state["):  # quoted
         channel = str(read_path(channel)[0])
     if channel == "messages":
-        value = [from_wick(message) for message in _listed(value)]
+        value = [from_wick(message) for message in listed_messages(value)]
     given = held.directive.value if isinstance(held.directive, Replace) else None
     writes = given if given is not None else held.moment.data["writes"]
     made = [(name, old) for name, old in writes if name != channel] + [(channel, value)]
@@ -128,7 +128,7 @@ def result_of(moment: Moment, value: Any) -> ToolResult:
         error = value.get("error")
         output = "" if value.get("output") is None else str(value["output"])
         return ToolResult(call_id, name, output, error=None if error is None else str(error))
-    return ToolResult(call_id, name, "" if value is None else _text(value))
+    return ToolResult(call_id, name, text_of(value))
 
 
 def reply_of(value: Any) -> AIMessage:
@@ -153,7 +153,7 @@ def messages_of(request: ModelRequest, value: Any) -> list[BaseMessage]:
     """Return messages for a request; unchanged ones stay the thread's own objects."""
     known = {_key(to_wick(message)): message for message in shown(request)}
     made: list[BaseMessage] = []
-    for item in _listed(value):
+    for item in listed_messages(value):
         plain = {key: part for key, part in item.items() if key != "id"}
         made.append(known.get(_key(plain)) or from_wick(plain))
     return made
@@ -163,20 +163,31 @@ def _key(wick: Mapping[str, Any]) -> str:
     return repr(sorted(wick.items()))
 
 
-def _listed(value: Any) -> Sequence[Mapping[str, Any]]:
+def listed_messages(value: Any) -> Sequence[Mapping[str, Any]]:
+    """Return messages in wick's form.
+
+    Raises:
+        DebugError: It is no list of objects.
+    """
     if not isinstance(value, list | tuple) or not all(isinstance(m, Mapping) for m in value):
         raise DebugError("messages are a list of objects with role and content")
     return value
 
 
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+def object_of(value: Any, what: str) -> Mapping[str, Any]:
+    """Return an object.
+
+    Raises:
+        DebugError: It is something else.
+    """
     if not isinstance(value, Mapping):
         raise DebugError(f"{what} are an object, not {value!r:.60}")
     return value
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
+def text_of(value: Any) -> str:
+    """Return a value as a text; null as an empty one."""
+    return value if isinstance(value, str) else "" if value is None else repr(value)
 
 
 def _not_here(held: HeldCall, what: str) -> DebugError:

@@ -27,7 +27,7 @@ from wick_graph.journal.entry import Entry, RunRecord, entry_of
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, PageContent, Visit
 from wick_graph.journal.reader import record_of
 from wick_graph.journal.recorder import BranchCounters, JournalListener, Writer, plans_of
-from wick_graph.journal.replay import STREAMED
+from wick_graph.journal.replay import STREAMED, Ask
 from wick_graph.journal.tracebacks import message_of
 from wick_graph.runtime.context import Run
 
@@ -206,11 +206,11 @@ class Question:
 
     reason: Literal["ask", "divergence"]
     text: str
-    recorded: Directive = None
+    recorded: Directive | Ask = None
     """Its recorded answer, if any."""
 
 
-Decide = Callable[[Moment], Directive | Question]
+Decide = Callable[[Moment], Directive | Ask | Question]
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class HeldCall:
     run: Run
     question: Question | None
     go: Future[None] = field(default_factory=Future)
-    directive: Directive = None
+    directive: Directive | Ask = None
     """The directive to continue with."""
     decided: bool = False
     """Whether a person has decided."""
@@ -305,7 +305,7 @@ class Gate:
             raise GraphInterrupt(())
         if entry.what == "tool.call" and entry.task:
             self._called.add(entry.task)
-        return held.directive
+        return held.directive.again() if isinstance(held.directive, Ask) else held.directive
 
     def passed(self, moment: Moment) -> None:
         """Refuse a streamed request that a recording should answer, before it is sent.

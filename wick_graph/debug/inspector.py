@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -303,8 +303,12 @@ class Inspector:
         with self._lock:
             return Provenance(self._views).history(path)
 
-    def compare(self, a: int | str | Inspector, b: int | str | Inspector) -> Comparison:
+    def compare(
+        self, a: int | str | Sequence[str] | Inspector, b: int | str | Sequence[str] | Inspector
+    ) -> Comparison:
         """Compare two branches (numbers), runs (ids), or recordings of other sessions.
+
+        Runs that went on where others had stopped are compared as one, as a list of ids.
 
         Raises:
             DebugError: There is no such branch or run.
@@ -328,7 +332,7 @@ class Inspector:
             raise DebugError(f"{expression} is {word} from {a} to {b}")
         return found
 
-    def _views_of(self, one: int | str | Inspector) -> ViewCache:
+    def _views_of(self, one: int | str | Sequence[str] | Inspector) -> ViewCache:
         views = self._views
         if isinstance(one, Inspector):
             return one._views.apart()
@@ -337,10 +341,11 @@ class Inspector:
         reader = BranchReader(views.journal)
         if isinstance(one, int):
             return ViewCache(views.journal, reader.timeline(one), views.json)
-        own = [entry for entry in reader.entries if entry.run_id == one]
+        runs = [one] if isinstance(one, str) else one
+        own = [entry for entry in reader.entries if entry.run_id in runs]
         thread_id = views.timeline.thread_id
         if not own:
-            raise DebugError(f"thread {thread_id} has no run {one}")
+            raise DebugError(f"thread {thread_id} has no run {', '.join(runs)}")
         return ViewCache(views.journal, Timeline(thread_id, own[0].branch, own), views.json)
 
     # --- request, reply, call, decision ----------------------------------------------------------

@@ -38,6 +38,7 @@ from wick_graph.foreign.listener import heard_by, is_agent
 from wick_graph.foreign.run import ForeignRun
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
+from wick_graph.journal.replay import Ask
 from wick_graph.journal.tracebacks import message_of
 from wick_graph.runtime.context import Run
 from wick_graph.store.saver import SqlSaver
@@ -694,7 +695,7 @@ class LiveRun:
             self._go_on(goal_of("cont", self._cursor.here))
             return self._await(timeout)
 
-    def _chosen(self, held: HeldCall, choice: Any) -> Directive:
+    def _chosen(self, held: HeldCall, choice: Any) -> Directive | Ask:
         """Return the directive of a decision about a call."""
         question = held.question
         if question is None:

@@ -11,7 +11,14 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from wick_graph.core.moments import Directive, Moment, Replace, Skip
 from wick_graph.core.request import ModelRequest, Section
 from wick_graph.core.state import REMOVE_ALL
-from wick_graph.debug.edits import messages_of, reply_of, result_of
+from wick_graph.debug.edits import (
+    listed_messages,
+    messages_of,
+    object_of,
+    reply_of,
+    result_of,
+    text_of,
+)
 from wick_graph.debug.gate import Question
 from wick_graph.debug.values import at_path
 from wick_graph.errors import DebugError, ReplayError, StorageError
@@ -19,7 +26,7 @@ from wick_graph.expressions import glob_match
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.reader import body_of
-from wick_graph.journal.replay import Tape
+from wick_graph.journal.replay import Ask, Tape
 from wick_graph.messages import ToolCall, from_wick, to_wick
 from wick_graph.store.journal_rows import RunRow
 from wick_graph.store.row_format import unpack_id
@@ -118,7 +125,7 @@ class Decider:
         self.live_tools = 0
         """Number of real calls."""
 
-    def __call__(self, moment: Moment) -> Directive | Question:
+    def __call__(self, moment: Moment) -> Directive | Ask | Question:
         """Return the answer of a call, None to make it, or a question."""
         for edit in self._edits:
             if not edit.used and edit.fits(moment):
@@ -126,6 +133,7 @@ class Decider:
                 made = edit.make(moment)
                 self._count(moment, made)
                 return made
+        decided: Directive | Ask | Question
         if moment.kind == "model" and moment.phase == "request":
             decided = self._model(moment)
         elif moment.is_call:
@@ -135,8 +143,8 @@ class Decider:
         self._count(moment, decided)
         return decided
 
-    def _count(self, moment: Moment, decided: Directive | Question) -> None:
-        if isinstance(decided, Skip | Question):
+    def _count(self, moment: Moment, decided: Directive | Ask | Question) -> None:
+        if isinstance(decided, Skip | Ask | Question):
             return
         if moment.kind == "model":
             self.live_models += moment.phase == "request"
@@ -157,20 +165,21 @@ class Decider:
             return _missed(self.policy.missing_model, str(error))
         return Question("ask", "the model is asked", recorded) if choice == "ask" else recorded
 
-    def _tool(self, moment: Moment) -> Directive | Question:
+    def _tool(self, moment: Moment) -> Directive | Ask | Question:
         choice, asked = self.policy.tool(moment.name), f"{moment.name}({moment.data['args']})"
         if isinstance(choice, Mock):
             return Skip(result_of(moment, choice.value))
         if choice == "live":
             return self.anew(moment)
         try:
-            recorded = Skip(self._taped().result(moment))
+            found = self._taped().result(moment)
         except ReplayError as error:
             if choice == "ask":
                 return Question("ask", f"{asked} was not recorded")
             if self.policy.missing == "ask" and moment.data.get("replay") == "safe":
                 return None
             return _missed(self.policy.missing, str(error))
+        recorded = found if isinstance(found, Ask) else Skip(found)
         return Question("ask", asked, recorded) if choice == "ask" else recorded
 
     def anew(self, moment: Moment) -> Directive:
@@ -226,7 +235,7 @@ def tool_edits(entry: Entry, args: Mapping[str, Any] | None, result: Any) -> Ite
         raise DebugError("a call with a given result is not made; give the arguments or the result")
     if entry.call_id is None:
         raise DebugError("this moment has no tool call; choose a moment tool:NAME")
-    given = {"result": result} if args is None else {"args": dict(args)}
+    given = {"result": result} if args is None else {"args": dict(object_of(args, "arguments"))}
     yield edit_of({"call": entry.call_id, **given})
 
 
@@ -234,7 +243,8 @@ def edit_of(spec: Mapping[str, Any], origin: str | None = None) -> Edit:
     """Make an edit from data: `call` with `args` or `result`, `nth` with `request` or `response`.
 
     Raises:
-        DebugError: The reply is invalid.
+        DebugError: The request or the reply is invalid.
+        MessageError: A message is invalid.
     """
     if "call" in spec:
         return _call_edit(spec, origin)
@@ -242,7 +252,7 @@ def edit_of(spec: Mapping[str, Any], origin: str | None = None) -> Edit:
     if "response" in spec:
         reply = reply_of(spec["response"])
         return Edit(asks, lambda moment: Skip(reply), spec=spec)
-    request = spec["request"]
+    request = _checked(spec["request"])
     return Edit(asks, lambda moment: Replace(changed(moment.data["request"], request)), spec=spec)
 
 
@@ -262,17 +272,21 @@ def _call_edit(spec: Mapping[str, Any], origin: str | None) -> Edit:
     return Edit(fits, make, spec=spec)
 
 
-def changed(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelRequest:
-    """Return a request with another system prompt, other messages or settings.
-
-    Raises:
-        DebugError: It has no such part.
-    """
+def _checked(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Check a change of a request now, and not in its run."""
     unknown = sorted(set(wanted) - {"system", "messages", "settings"})
     if unknown:
         raise DebugError(f"a request has no {unknown[0]}; change system, messages or settings")
+    for message in listed_messages(wanted.get("messages", ())):
+        from_wick(message)
+    object_of(wanted.get("settings", {}), "settings")
+    return wanted
+
+
+def changed(request: ModelRequest, wanted: Mapping[str, Any]) -> ModelRequest:
+    """Return a request with another system prompt, other messages or settings."""
     if "system" in wanted:
-        request = request.replace_system(Section(str(wanted["system"]), "debugger"))
+        request = request.replace_system(Section(text_of(wanted["system"]), "debugger"))
     if "messages" in wanted:
         request = request.with_messages(messages_of(request, wanted["messages"]))
     if "settings" in wanted:

@@ -499,7 +499,7 @@ class DebugSession:
         child = DebugSession(agent or self.agent)
         child._close, child.context = saver.close, self.context
         self.replayed = child
-        tape = Tape(journal, [record.number for record in chain])
+        tape = Tape(journal, [record.number for record in chain], asks=True)
         decide = Decider(policy or Policy.of_replay(), tape)
         then = tuple(partial(value_of, journal, record, graph) for record in chain[1:])
         return child._run.start(

@@ -18,6 +18,7 @@ from wick_graph.journal.reconstruct import (
     Reconstruction,
     Recorded,
     RecordedCall,
+    RecordedQuestions,
     RecordedReply,
     RecordedRequest,
     RecordedState,
@@ -198,6 +199,10 @@ class Journal:
     def results(self, run: int | str | None = None) -> Iterator[RecordedCall]:
         """Yield the results of tools, without those of unfinished calls."""
         return self._recorded.results(self.moments(run))
+
+    def questions(self, run: int | str | None = None) -> Iterator[RecordedQuestions]:
+        """Yield what tools asked instead of ending."""
+        return self._recorded.questions(self.moments(run))
 
     # --- the rows --------------------------------------------------------------------------------
 

@@ -414,6 +414,16 @@ class RecordedCall:
         return call_key(self.call.call_id or "", self.name, self.args)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedQuestions:
+    """What one visit of a call of a tool asked; the visit ended there."""
+
+    key: bytes
+    """The lookup key of the call."""
+    at: Entry
+    values: list[Any]
+
+
 def call_key(call_id: str, name: str, args: Any) -> bytes:
     """Return the lookup key of a call in a run."""
     return digest([call_id, name, args])
@@ -464,9 +474,32 @@ class Recorded:
                     if call_id in began:
                         yield from self._recorded(began[call_id], end)
 
+    def questions(self, moments: Iterable[Entry]) -> Iterator[RecordedQuestions]:
+        """Yield what calls of tools asked instead of ending; of parallel ones in a task nothing."""
+        running: dict[str, dict[str | None, Entry]] = {}
+        for entry in moments:
+            if entry.task is None:
+                continue
+            calls = running.setdefault(entry.task, {})
+            if entry.what == "node.enter":
+                calls.clear()
+            elif entry.is_call or entry.what == "tool.replaced":
+                calls[entry.call_id] = entry
+            elif entry.what == "tool.exit":
+                calls.pop(entry.call_id, None)
+            elif entry.what == "interrupt.raise" and len(calls) == 1:
+                call = next(iter(calls.values()))
+                key = call_key(call.call_id or "", call.name, self._args(call))
+                asked = self._value(entry.fields["v"])
+                yield RecordedQuestions(key=key, at=entry, values=[one["value"] for one in asked])
+
+    def _args(self, call: Entry) -> Any:
+        if "a" in call.fields:
+            return self._value(call.fields["a"])
+        return (self._rebuilt.call_at(call) or {}).get("args")
+
     def _recorded(self, call: Entry, end: Entry) -> Iterator[RecordedCall]:
-        asked = self._rebuilt.call_at(call)
-        args = self._value(call.fields["a"]) if "a" in call.fields else (asked or {}).get("args")
+        args = self._args(call)
         try:
             result = self._result(call, end)
         except StorageError:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from langchain_core.messages import AIMessage
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 
 from wick_graph import langgraph_config
 from wick_graph.core.moments import Directive, Moment, Skip
@@ -29,10 +29,29 @@ from wick_graph.store.saver import SqlSaver
 STREAMED: Final = "a streamed model has no recorded answer; run it live, or let its node invoke it"
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a recorded call asked until it was left; all but the last visit's had answers."""
+
+    questions: tuple[Any, ...]
+
+    def again(self) -> NoReturn:
+        """Ask it again, in the call's place.
+
+        Raises:
+            GraphInterrupt: It waits for the answer.
+            ReplayError: The answers that the replay got are others than the recorded ones.
+        """
+        for question in self.questions:
+            interrupt(question)
+        raise ReplayError("the replay has more answers than the recording; it asks something else")
+
+
 class Tape:
     """Recorded answers to model requests and tool calls."""
 
-    def __init__(self, journal: Journal, run: Runs = None) -> None:
+    def __init__(self, journal: Journal, run: Runs = None, *, asks: bool = False) -> None:
+        """Read them; with `asks`, a call that asked before it ended asks again."""
         self.cassette = Cassette.of(journal, run)
         self.model_calls = 0
         """Number of answered requests."""
@@ -41,6 +60,10 @@ class Tape:
         self._results: dict[bytes, list[RecordedCall]] = {}
         for call in (call for one in each_of(run) for call in journal.results(one)):
             self._results.setdefault(call.key, []).append(call)
+        self._asks: dict[bytes, list[Ask]] = {}
+        for one in (one for it in each_of(run) for one in journal.questions(it) if asks):
+            before = self._asks.setdefault(one.key, [])
+            before.append(Ask((*(before[-1].questions if before else ()), *one.values)))
         self._lock = threading.Lock()
 
     def reply(self, moment: Moment) -> AIMessage:
@@ -55,15 +78,18 @@ class Tape:
         self.model_calls += 1
         return reply
 
-    def result(self, moment: Moment) -> ToolResult:
-        """Return the recorded result of a `tool.call`.
+    def result(self, moment: Moment) -> ToolResult | Ask:
+        """Return the recorded result of a `tool.call`, or what it asked first.
 
         Raises:
             ReplayError: It was not recorded.
         """
         args = moment.data["args"]
+        key = call_key(moment.call_id or "", moment.name, args)
         with self._lock:
-            held = self._results.get(call_key(moment.call_id or "", moment.name, args))
+            if asks := self._asks.get(key):
+                return asks.pop(0)
+            held = self._results.get(key)
             if held:
                 self.tool_calls += 1
                 return (held.pop(0) if len(held) > 1 else held[0]).result
@@ -92,7 +118,8 @@ class ReplayListener(Tape):
         if moment.kind == "model" and moment.phase == "request":
             return Skip(self.reply(moment))
         if moment.is_call:
-            return Skip(self.result(moment))
+            result = self.result(moment)
+            return result.again() if isinstance(result, Ask) else Skip(result)
         return None
 
 
@@ -146,7 +173,7 @@ def replay(
     chain = chain_of(journal, journal.run(run) if run is not None else latest(journal))
     saver = begun(journal, chain[0])
     graph = getattr(agent, "graph", agent).copy({"checkpointer": saver})
-    listener = ReplayListener(journal, [record.number for record in chain])
+    listener = ReplayListener(journal, [record.number for record in chain], asks=True)
     run_id, values = "", cast("Mapping[str, Any]", {})
     for record in chain:
         given = value_of(journal, record, graph)

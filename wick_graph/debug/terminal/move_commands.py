@@ -21,6 +21,7 @@ from wick_graph.errors import DebugError, WickError
 from wick_graph.foreign.listener import is_agent
 from wick_graph.journal.entry import Entry
 from wick_graph.journal.links import begun_by
+from wick_graph.journal.replay import chain_of, latest
 from wick_graph.picture.model import clean
 
 if TYPE_CHECKING:
@@ -192,11 +193,13 @@ def _replay(shell: Shell, rest: str) -> Reply:
 
 
 def _difference(original: DebugSession, replayed: DebugSession, run: Any) -> str:
-    """Say where a replay differs from its recording."""
-    journal = original.journal
-    if journal is not None and len(journal.runs()) > 1 and run is None:
-        return "`compare` shows the difference"
-    first = original.compare(original, replayed).first
+    """Say where a replay differs from its recording, which may have other runs beside it."""
+    journal, here = original.journal, original.here
+    assert journal is not None  # else there was nothing to replay
+    run = run or (here.run if here is not None else None)
+    chain = chain_of(journal, journal.run(run) if run else latest(journal))
+    runs = [record.run_id for record in chain]
+    first = original.inspect.compare(runs, replayed.inspect).first
     return "it did what was recorded" if first is None else f"it differs: {first}"
 
 
