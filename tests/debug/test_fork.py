@@ -241,6 +241,13 @@ def test_a_fork_of_a_parallel_step_runs_no_sibling_again(world: World, url: str)
         session.breakpoints.break_("tool:add", "args.a == 2")
         session.cont()
         plan = session.fork(args={"a": 2, "b": 40})
+        for told in (plan, plan.with_policy(Policy(tools={"add": "ask"}))):
+            made = [(one.policy, one.text) for one in told.will_execute if one.edited]
+            assert made == [
+                ("live", "tool add: really called with other arguments; it has side effects")
+            ]
+        assert [one.policy for one in plan.will_execute if one.name == "add"].count("live") == 1
+        assert "add=recorded, add=live" in plan.text
         session.breakpoints.delete(1)
         assert rest(session, session.live(plan, timeout=WAIT)).reason == FINISHED
         assert world.added[3:] == [(2, 40)]
@@ -262,6 +269,10 @@ def test_a_fork_of_a_parallel_step_runs_no_sibling_again(world: World, url: str)
         {"at": "@last"},
         {"at": "@4", "args": {"a": 1, "b": 1}, "result": "x"},
         {"at": "@6.4", "request": {"system": "?"}, "response": "x"},
+        {"at": "@4.5", "args": 3},
+        {"at": "@3.3", "request": {"messages": 3}},
+        {"at": "@3.3", "request": {"settings": 3}},
+        {"at": "@3.3", "request": {"other": 3}},
     ],
 )
 def test_a_fork_that_cannot_be_is_refused(edit: dict[str, Any], forked: Any, url: str) -> None:
@@ -269,6 +280,29 @@ def test_a_fork_that_cannot_be_is_refused(edit: dict[str, Any], forked: Any, url
     before = rows_of(url)
     with pytest.raises(DebugError):
         session.fork(**edit)
+    assert rows_of(url) == before
+
+
+def test_what_a_given_reply_and_another_request_execute_is_told(forked: Any) -> None:
+    session, _, _ = forked
+    asked = next(e for e in session.inspect.moments() if e.what == "model.request")
+    for edit, policy in (({"response": "x"}, "mock"), ({"request": {"system": "?"}}, "live")):
+        plan = session.fork(f"#{asked.seq}", **edit)
+        models = [one for one in plan.will_execute if one.kind == "model"]
+        assert [(one.policy, one.edited) for one in models] == [
+            (policy, True),
+            ("recorded", False),
+        ]
+
+
+@pytest.mark.parametrize("state", [{"messages": 3}, {"usage": 4}, {"messages": [None]}])
+def test_a_state_that_the_graph_refuses_leaves_no_copy(
+    state: dict[str, Any], forked: Any, url: str
+) -> None:
+    session, _, _ = forked
+    before = rows_of(url)
+    with pytest.raises(DebugError, match="the graph refuses this state"):
+        session.live(session.fork("@4", state=state), timeout=WAIT)
     assert rows_of(url) == before
 
 

@@ -262,6 +262,20 @@ def test_a_replay_calls_nothing_and_says_so(shell: Shell, code: Any) -> None:
     assert shell.session.mode == "PAST"
 
 
+def test_a_faithful_replay_of_any_run_of_a_thread_is_called_so(folder: Path) -> None:
+    schema = {"title": "City", "type": "object", "properties": {"name": {"type": "string"}}}
+    steps = [call("City", name="Bern"), call("City", name="Ulm")]
+    agent = Agent("typed", ScriptedModel(steps), output_type=schema, store="sqlite:///typed.db")
+    with agent:
+        agent.invoke("Which?", thread_id="t")
+        agent.invoke("Which other?", thread_id="t")
+        with DebugSession.open("sqlite:///typed.db", "t") as session:
+            shell = Shell(session, Doors(look=lambda: agent))
+            for line in ("replay 1", "replay 2", "replay"):
+                assert "it did what was recorded" in told(shell, line)
+                told(shell, "leave")
+
+
 def test_an_agent_of_a_module_runs_from_the_command_line(code: Any, wick: Wick) -> None:
     script = "tbreak tool:add if args.a == 3; run add; c; p args.a; c"
     exit_code, out, _ = wick("made:agent", "--batch", "-e", script)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
-from langgraph.errors import InvalidUpdateError
 from langgraph.types import Command, Overwrite, StateUpdate
 
 from wick_graph import langgraph_config
@@ -68,6 +67,8 @@ class Planned:
     tokens: int | None
     """Its token usage in the recording."""
     text: str
+    edited: bool = False
+    """Whether an edit of the fork decides about it, and no policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,7 @@ class Forker:
                 *self._model_edits(place, edits.request, edits.response),
                 *tool_edits(self._timeline.entries[place], edits.args, edits.result),
             ]
-            planned, made = self.will_execute(first, chosen), self._next_branch()
+            planned, made = list(self._will_execute(first, chosen, answers)), self._next_branch()
             return Plan(
                 position=position,
                 branch=self._timeline.branch,
@@ -196,11 +197,17 @@ class Forker:
                 )
             return self._resume(None, door, timeout)
         address = {**self._address(), langgraph_config.CHECKPOINT_ID: plan.checkpoint}
+        own = ""
         if not in_place and self._journal is not None:
             graph, own = own_thread(graph, self._journal, plan.checkpoint)
             address[langgraph_config.THREAD_ID] = own
         if plan.state:
-            made = edit_state(graph, address, plan.state, [*plan.before])
+            try:
+                made = edit_state(graph, address, plan.state, [*plan.before])
+            except DebugError:
+                if own:
+                    graph.checkpointer.delete_thread(own)
+                raise
             address[langgraph_config.CHECKPOINT_ID] = made
         tape = None if self._journal is None else Tape(self._journal)
         policy = plan.policy if plan.own_policy else self.policy  # it may have changed since
@@ -275,16 +282,26 @@ class Forker:
             if at is None and self._is_left():
                 kept = None if self._journal is None else kept_policy(self._journal)
                 return [one for left in self._left() for one in _planned_pending(left, kept)]
-            start = self._superstep(self._cursor.place(at))
-            chosen = policy or self.policy
-            places = range(start, self._end(start))
-            again = self._visited_again(places)
-            return [
-                one
-                for place in places
-                if again.get(self._timeline.entries[place].task, -1) <= place
-                for one in self._planned(place, chosen)
-            ]
+            return list(self._will_execute(at, policy or self.policy))
+
+    def _will_execute(
+        self, at: At, policy: Policy, edits: Sequence[Edit] = ()
+    ) -> Iterator[Planned]:
+        start = self._superstep(self._cursor.place(at))
+        places = range(start, self._end(start))
+        again, asked = self._visited_again(places), 0
+        for place in places:
+            entry = self._timeline.entries[place]
+            if again.get(entry.task, -1) > place:
+                continue
+            asked += entry.what == "model.request"
+            call = entry.call_id if entry.is_call else None
+            nth = asked if entry.what == "model.request" else None
+            edit = next(
+                (e for e in edits if e.spec.get("call", e.spec.get("nth")) == (call or nth)), None
+            )
+            for one in self._planned(place, policy):
+                yield one if edit is None else _edited(one, edit)
 
     def _end(self, start: int) -> int:
         """Return the place after the last moment that a continuation from a place repeats.
@@ -476,8 +493,22 @@ def _answer_of_pending(left: PendingTask, effects: bool, kept: Policy | None) ->
     return "live", text_of(left)
 
 
+def _edited(one: Planned, edit: Edit) -> Planned:
+    """Return an execution as an edit of its call changes it."""
+    what = {"args": "other arguments", "request": "another request"}
+    changed = next((text for name, text in what.items() if name in edit.spec), None)
+    if changed is None:
+        word, text = "mock", "answered with a given value"
+    else:
+        word, text = "live", f"really {'asked' if one.kind == 'model' else 'called'} with {changed}"
+    effects = "; it has side effects" if one.side_effects else ""
+    return replace(one, policy=word, text=f"{one.kind} {one.name}: {text}{effects}", edited=True)
+
+
 def _under(one: Planned, policy: Policy) -> Planned:
     """Return an execution as it is under a policy, which decides about models and tools alone."""
+    if one.edited:
+        return one
     if one.kind == "model":
         return replace(one, policy=_word(policy.model), text=_model_text(one.name, policy))
     if one.kind == "tool":
@@ -511,8 +542,7 @@ def _said(choice: Any, missing: str) -> str:
 def summary(position: str, branch: int, planned: list[Planned]) -> str:
     """Summarise in a line what a fork would execute."""
     count = {kind: sum(p.kind == kind for p in planned) for kind in ("node", "model", "tool")}
-    names = {p.name: p.policy for p in planned if p.kind != "node"}
-    words = ", ".join(f"{name}={policy}" for name, policy in names.items())
+    words = ", ".join(dict.fromkeys(f"{p.name}={p.policy}" for p in planned if p.kind != "node"))
     parts = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in count.items())
     return f"branch b{branch} from {position}: {parts} would execute" + (
         f": {words}" if words else ""
@@ -720,12 +750,12 @@ def edit_state(
         DebugError: The graph refuses the values.
     """
     config = langgraph_config.with_configurable(None, **address)
-    values = written(state)
-    if not is_agent(graph):
-        values = {name: _whole(graph.channels.get(name), value) for name, value in values.items()}
     wanted = set(graph.get_state(config).next)
     made: Any = config
     try:
+        values = written(state)
+        if not is_agent(graph):
+            values = {name: _whole(graph.channels.get(name), one) for name, one in values.items()}
         for goto in ((), sorted(wanted)):
             given: Any = values
             if goto:  # a `Command` led there, not an edge
@@ -735,7 +765,7 @@ def edit_state(
             made = graph.bulk_update_state(config, [updates])
             if graph.get_state(made).next or not wanted:
                 break
-    except (InvalidUpdateError, ValueError, TypeError) as error:
+    except Exception as error:  # reducers get what a person wrote
         raise DebugError(f"the graph refuses this state: {error}") from error
     return str(langgraph_config.configurable(made)[langgraph_config.CHECKPOINT_ID])
 

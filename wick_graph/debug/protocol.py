@@ -279,6 +279,7 @@ class PlannedRow(Answer):
     side_effects: bool
     tokens: int | None
     text: str
+    edited: bool = False
 
 
 class PreviewAnswer(Answer):

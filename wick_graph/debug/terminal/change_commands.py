@@ -148,6 +148,10 @@ def _forked(shell: Shell, *, at: str | None = None, label: str = "", **edits: An
             wanted.setdefault(root, {})[part] = value
         else:
             wanted[root] = value
+    if wanted.get("result", "") is None:
+        wanted["result"] = ""  # None would keep the recorded one
+    if missing := [name for name, value in wanted.items() if value is None]:
+        raise DebugError(f"null changes no {missing[0]}; write another value")
     plan = shell.plan = shell.session.fork(at, **wanted)
     if at is None:
         _edits_here(shell).update(edits)

@@ -111,15 +111,13 @@ function Plan({ tell }) {
   const rows = plan.value;
   if (!rows.length) return null;
   const live = rows.filter((row) => row.policy === "live" && row.kind !== "node");
-  const calls = rows.filter((row) => row.kind === "tool" || row.kind === "model");
-  const nameOf = (/** @type {any} */ row) => (row.kind === "model" ? "model" : row.name);
-  const names = [...new Set(calls.map(nameOf))];
+  const asked = rows.filter((row) => !row.edited && (row.kind === "tool" || row.kind === "model"));
+  const calls = new Map(asked.map((row) => [row.kind === "model" ? "model" : row.name, row.policy]));
   const effects = new Set(rows.filter((row) => row.side_effects).map((row) => row.name));
-  const policy = (/** @type {string} */ name) => calls.find((row) => nameOf(row) === name)?.policy;
   return html`<h3>This would execute</h3>
-    <table class="policies"><tbody>${names.map((name) => html`<tr key=${name}>
+    <table class="policies"><tbody>${[...calls].map(([name, policy]) => html`<tr key=${name}>
       <th scope="row">${name}${effects.has(name) && html` <span class="bad">has side effects</span>`}</th>
-      <td><select aria-label=${`Answers of ${name}`} value=${policy(name)}
+      <td><select aria-label=${`Answers of ${name}`} value=${policy}
         onChange=${(/** @type {any} */ event) => tell(`policy ${name} ${event.target.value}`)}>
         <option value="recorded">from the recording</option><option value="live">really</option><option value="ask">ask me</option>
       </select></td></tr>`)}</tbody></table>
