@@ -16,6 +16,7 @@ from tests.journal.support import agent_of, on_both
 from tests.store.conftest import Outside
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
+from wick_graph.journal.journal import line_of
 from wick_graph.store import SqlSaver
 from wick_graph.store.checkpoint_write import StepTransaction
 from wick_graph.store.digests import PLACES
@@ -171,6 +172,9 @@ def test_a_missing_value_is_told_where_it_is_needed(url: str, path: Path, opened
     with pytest.raises(StorageError, match="a value is missing"):
         journal.request_at(request.seq)
     assert journal.state_at(request.seq).values["messages"]
+    lines = [line_of(journal, moment) for moment in journal.moments(kind="route.taken")]
+    assert lines
+    assert all("· route  (table blobs of thread 't' is damaged" in line for line in lines)
 
 
 def test_a_commit_that_fails_loses_no_moment(

@@ -346,7 +346,7 @@ def _response(entry: Entry, detail: Detail) -> str:
 
 
 def _route(entry: Entry, detail: Detail) -> str:
-    return f"{detail['chosen']}: {detail['reason']}"
+    return f"{detail['chosen']}: {detail['reason']}" if "chosen" in detail else "route"
 
 
 def _tool_enter(entry: Entry, detail: Detail) -> str:

@@ -476,7 +476,7 @@ class _MomentReader:
             ends = _LAST in entry.fields.get("q", ())
             self._take(entry.node or "", [_LAST] if ends else [])
         elif entry.what == "model.response":
-            used = self.journal.details(entry)["usage"]
+            used = self.journal.details(entry).get("usage", {})  # none if its data is gone
             tokens = Tally(0, None, used.get("input_tokens", 0), used.get("output_tokens", 0))
             self._add((entry.node or "").partition("/")[0], tokens)
         elif entry.what in ("tool.exit", "tool.error"):
