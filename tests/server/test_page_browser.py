@@ -433,6 +433,31 @@ def test_hostile_names_are_texts(served: Served, token: str, watched: Watched) -
         check(page)
 
 
+def test_signs_that_hide_in_an_argument_are_shown(
+    served: Served, token: str, watched: Watched
+) -> None:
+    """A text that turns the order of its signs, or hides some, could be approved as another one."""
+    page = watched.opened(token)
+    named = {"status": "waiting", "agent": "desk", "title": "x\u202e", "last_access": "2026-01-01"}
+    threads = [{**named, "steps": 1, "thread_id": "t0"}]
+    intercept(page, "**/v1/threads?**", lambda route: route.fulfill(json=threads))
+    args = {
+        "to": "anna@bank.example\u202e/moc.live//:ptth",
+        "cc": "a\u200bb",
+        "body": "שלום 👩‍👩‍👧\r\n",
+    }
+    value = {"tool": "send", "args": args}
+    asks = {"id": "q", "interrupt_id": "i", "thread_id": "t0", "kind": "approval", "value": value}
+    asks |= {"prompt": "", "options": []}
+    intercept(page, "**/v1/threads/t0/approvals", lambda route: route.fulfill(json=[asks]))
+    page.reload()
+    page.goto(f"{served.url}/ui/#/approvals")
+    form = page.get_by_role("article", name="send, 1 of 1 in x")
+    expect(form.get_by_label("to")).to_have_value(f'"{args["to"]}"', timeout=WAIT)
+    told = ['"anna@bank.example\\u{202e}/moc.live//:ptth"', '"a\\u{200b}b"']
+    expect(form.locator(".fields pre")).to_have_text(told)
+
+
 ODD = [
     {"$blob": "x"},
     {"$blob": "0" * 64, "$text": 5, "$chars": "9"},

@@ -2,7 +2,7 @@
 import { html, signal, useEffect, useRef } from "./vendor/preact.js";
 import { ask, begin, can, current, threadPath } from "./api.js";
 import { listen } from "./stream.js";
-import { counted, Value } from "./values.js";
+import { counted, plain, Value } from "./values.js";
 
 /** @typedef {{id: string, thread_id: string, interrupt_id: string, kind: string, prompt: any, options: any[], value: any}} Question */
 /** @typedef {{thread: any, questions: Question[]}} Group */
@@ -117,7 +117,8 @@ function Field({ question, name, schema, isDone }) {
           ${[...new Set([text, ...options.map((/** @type {any} */ one) => JSON.stringify(one))])].map((one) => html`<option value=${one} selected=${one === text}>${one}</option>`)}
         </select>`
       : html`<textarea id=${id} disabled=${isDone} rows=${Math.min(8, text.split("\n").length)} spellcheck="false"
-          value=${text} onInput=${input} title=${typeof schema?.description === "string" ? schema.description : name} />`}`;
+          value=${text} onInput=${input} title=${typeof schema?.description === "string" ? schema.description : name} />`}
+    ${plain(text) !== text && html`<b class="bad">Exact</b><${Value} thread="" value=${text} />`}`;
 }
 
 /** @type {import("./vendor/preact.js").Signal<Record<string, any>>} */

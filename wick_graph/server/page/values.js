@@ -5,6 +5,9 @@ import { ask } from "./api.js";
 /** @param {number} count @param {string} word */
 export const counted = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
+/** A text with its hidden signs as codes: they could make it look like another one. @param {string} text */
+export const plain = (text) => text.replace(/[^\P{C}\n\r\t\u200d]/gu, (sign) => `\\u{${sign.codePointAt(0)?.toString(16)}}`);
+
 /** @param {number | null} us */
 export function took(us) {
   if (us === null) return "";
@@ -21,7 +24,7 @@ function CutText({ thread, cut }) {
       (failed) => setError(failed.message),
     );
   return html`<div>
-    <pre>${text}</pre>
+    <pre>${plain(text)}</pre>
     <p class="faint">
       ${text.length.toLocaleString("en")} of ${counted(cut.$chars, "character")}
       ${text.length < cut.$chars && html` <button onClick=${more}>Show more</button>`} ${error}
@@ -54,7 +57,7 @@ function Message({ thread, value }) {
 
 /** A value as text, a table or a folded table. @param {{thread: string, value: any, depth?: number}} props */
 export function Value({ thread, value, depth = 0 }) {
-  if (typeof value === "string") return html`<pre>${value === "" ? '""' : value}</pre>`;
+  if (typeof value === "string") return html`<pre>${plain(value) || '""'}</pre>`;
   if (value === null || typeof value !== "object") return html`<pre>${JSON.stringify(value)}</pre>`;
   if (isCut(value)) return html`<${CutText} thread=${thread} cut=${value} />`;
   if (isMessage(value)) return html`<${Message} thread=${thread} value=${value} />`;
@@ -70,13 +73,12 @@ export function Value({ thread, value, depth = 0 }) {
     <tbody>
       ${entries.map(
         ([key, item]) => html`<tr key=${key}>
-          <th scope="row">${key}</th>
+          <th scope="row">${plain(key)}</th>
           <td><${Value} thread=${thread} value=${item} depth=${depth + 1} /></td>
         </tr>`,
       )}
     </tbody>
   </table>`;
   if (depth < 2) return table;
-  const size = Array.isArray(value) ? counted(entries.length, "item") : counted(entries.length, "field");
-  return html`<details><summary>${size}</summary>${table}</details>`;
+  return html`<details><summary>${counted(entries.length, Array.isArray(value) ? "item" : "field")}</summary>${table}</details>`;
 }
