@@ -16,10 +16,11 @@ from tests.journal.conftest import Opener
 from tests.journal.support import agent_of, on_both
 from tests.store.conftest import Outside
 from tests.support.often import often
-from wick_graph import BaseHook, ModelRequest, tool
+from wick_graph import Agent, BaseHook, ModelRequest, tool
 from wick_graph.core.moments import JournalOptions
 from wick_graph.core.redaction import ODD_CASES, PATTERNS, REDACTOR, WORDS
 from wick_graph.errors import ConfigError
+from wick_graph.hooks import ApprovalHook
 from wick_graph.journal.value_store import Mask, known_secrets
 from wick_graph.store.schema import metadata
 from wick_graph.testing import ScriptedModel, call
@@ -95,6 +96,24 @@ def test_no_canary_reaches_the_file(
     told = repr([journal.to_dict(m) for m in journal.moments()])
     assert [c for c in CANARIES if c in told] == []
     assert "'a': 1" in told
+
+
+def test_a_question_that_waits_is_no_text_of_an_error(url: str, opened: Opener) -> None:
+    """No field can be hidden in a text: the arguments of a call that asks hold secrets."""
+
+    @tool
+    def login(password: str) -> str:
+        """Log in."""
+        return password
+
+    model = ScriptedModel([call("login", password=BY_NAME), "Done."])
+    hooks = [ApprovalHook({"login": True})]
+    with Agent("desk", model, tools=[login], hooks=hooks, store=url) as agent:
+        assert agent.invoke("go", thread_id="t").interrupts
+    left = [moment for moment in opened().moments() if moment.is_left]
+    assert [moment.kind for moment in left] == ["hook", "tool", "node"]
+    assert {str(moment.fields["e"]) for moment in left} == {"['GraphInterrupt', '']"}
+    assert {moment.error for moment in left} == {"GraphInterrupt"}
 
 
 def test_hidden_texts_differ_by_key_and_by_secret() -> None:

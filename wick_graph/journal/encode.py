@@ -16,7 +16,7 @@ from wick_graph.hooks.onion import Hooks
 from wick_graph.hooks.protocol import Verdict
 from wick_graph.journal.page_format import CALL, PHASE_CODES, TOOL, Frame, Reply, Visit
 from wick_graph.journal.request_key import Fingerprint, digest, packed, tools_digest, unpacked
-from wick_graph.journal.tracebacks import traceback_of
+from wick_graph.journal.tracebacks import message_of, traceback_of
 from wick_graph.journal.value_store import Mask, ValueStore
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.messages.base import TIMESTAMP_KEY
@@ -613,9 +613,11 @@ class FieldEncoder:
         """`e` class and text of an error, `b` its traceback."""
         if error is None:
             return {}
-        text = self.values.mask.text(_words(error))[:_ERROR]
+        if isinstance(error, GraphBubbleUp):  # its text is data, where no field can be hidden
+            return {"e": [type(error).__name__, ""]}
+        text = self.values.mask.text(message_of(error))[:_ERROR]
         fields = {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
-        traced = None if isinstance(error, GraphBubbleUp) else traceback_of(error)
+        traced = traceback_of(error)
         return fields if traced is None else {**fields, "b": self.values.keep(traced)}
 
 
@@ -651,14 +653,6 @@ MAKERS: Final[Mapping[tuple[str, str], Maker]] = {
     ("agent", "return"): FieldEncoder._child,
 }
 """The method that encodes the fields of moments of a kind and phase."""
-
-
-def _words(error: Any) -> str:
-    """Return an error's text; never raises, even if the error's own `__str__` does."""
-    try:
-        return str(error)
-    except Exception:  # a deeply nested interrupt, or a third-party `__str__`
-        return "its text cannot be shown"
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

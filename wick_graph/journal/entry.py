@@ -182,6 +182,8 @@ def entry_of(content: PageContent, at: int, run: RunRecord) -> Entry:
     except KeyError:
         return gap_of(run.thread_id, seq, seq, UNKNOWN, date)
     error = fields.get("e")
+    if error is not None and error[0] in _LEFT:
+        error = error[:1]  # earlier releases kept the question as text, with its secret fields
     return Entry(
         thread_id=run.thread_id,
         seq=seq,
