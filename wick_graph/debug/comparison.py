@@ -42,10 +42,12 @@ class Row:
 class _Did:
     """The outcome of a visit, each part read on demand."""
 
-    def __init__(self, views: ViewCache, place: int | None = None) -> None:
-        """Set the place of its end; None if it did not end."""
+    def __init__(self, views: ViewCache, call: str | None) -> None:
         self.views = views
-        self.place = place
+        self.call = call
+        """The id of the call that the visit is for."""
+        self.place: int | None = None
+        """The place of its end; None if it did not end."""
 
     @cached_property
     def text(self) -> str:
@@ -145,18 +147,19 @@ def _unlike(row: Row) -> str:
     return f"{row.a or 'not there'} ≠ {row.b or 'not there'}"
 
 
-def _visits(views: ViewCache) -> dict[tuple[str, int], _Did]:
-    """Return the outcome of each visit, in order."""
-    seen: Counter[str] = Counter()
-    began: dict[str | None, tuple[str, int]] = {}
-    made: dict[tuple[str, int], _Did] = {}
+def _visits(views: ViewCache) -> dict[tuple[str, int], list[_Did]]:
+    """Return the outcomes of each node's visits, by superstep: in parallel, any may begin first."""
+    steps: dict[str, dict[tuple[int, str | None], int]] = {}
+    began: dict[str | None, _Did] = {}
+    made: dict[tuple[str, int], list[_Did]] = {}
     for place, entry in enumerate(views.timeline.entries):
         if entry.what == "node.enter" and entry.node is not None:
-            seen[entry.node] += 1
-            began[entry.task] = entry.node, seen[entry.node]
-            made[began[entry.task]] = _Did(views)
+            known = steps.setdefault(entry.node, {})
+            step = known.setdefault((entry.run, entry.checkpoint), len(known))
+            began[entry.task] = did = _Did(views, entry.call_id)
+            made.setdefault((entry.node, step), []).append(did)
         elif entry.what in ("node.exit", "node.error") and entry.task in began:
-            made[began[entry.task]] = _Did(views, place)
+            began[entry.task].place = place
     return made
 
 
@@ -226,20 +229,47 @@ def _said(view: View) -> str:
     return " ".join([str(wick["content"]), *calls]).strip() or "nothing"
 
 
-def _rows(one: dict[tuple[str, int], _Did], other: dict[tuple[str, int], _Did]) -> Iterator[Row]:
-    keys = [*one, *(key for key in other if key not in one)]
-    for node, visit in keys:
-        a, b = one.get((node, visit)), other.get((node, visit))
-        part = a.parts_from(b) if a is not None and b is not None else "text"
-        shared = a if a is not None and b is not None and a.is_(b) else b
-        yield Row(
-            node=node,
-            visit=visit,
-            a=None if a is None else a.text,
-            b=None if shared is None else shared.text,
-            same=not part,
-            part=part,
-        )
+def _rows(
+    one: dict[tuple[str, int], list[_Did]], other: dict[tuple[str, int], list[_Did]]
+) -> Iterator[Row]:
+    visits: Counter[str] = Counter()
+    for key in [*one, *(key for key in other if key not in one)]:
+        node = key[0]
+        for a, b in _pairs(one.get(key, []), other.get(key, [])):
+            visits[node] += 1
+            part = a.parts_from(b) if a is not None and b is not None else "text"
+            shared = a if a is not None and b is not None and a.is_(b) else b
+            yield Row(
+                node=node,
+                visit=visits[node],
+                a=None if a is None else a.text,
+                b=None if shared is None else shared.text,
+                same=not part,
+                part=part,
+            )
+
+
+_ALIKE: Final[tuple[Callable[[_Did, _Did], bool], ...]] = (
+    lambda one, other: one.call is not None and one.call == other.call,
+    lambda one, other: one.text == other.text,
+    lambda one, other: True,
+)
+"""What makes two of parallel visits a pair, the surest first."""
+
+
+def _pairs(one: list[_Did], other: list[_Did]) -> Iterator[tuple[_Did | None, _Did | None]]:
+    """Pair the visits of a node in one superstep: by call, else by outcome, else in order."""
+    left, found = list(other), dict[int, _Did]()
+    for alike in _ALIKE if len(one) > 1 or len(other) > 1 else _ALIKE[-1:]:
+        for at, a in enumerate(one):
+            b = None if at in found else next((b for b in left if alike(a, b)), None)
+            if b is not None:
+                found[at] = b
+                left.remove(b)
+    for at, a in enumerate(one):
+        yield a, found.get(at)
+    for b in left:
+        yield None, b
 
 
 def _tokens(views: ViewCache) -> int:
