@@ -171,7 +171,7 @@ VISIBLE: Final = (
         "replay-calls-a-tool",
         "A replay calls no tool.",
         ("test_a_replay_makes_no_model_and_no_tool_call",),
-        ("ReplayListener.at", "return Skip(self.result(moment))", "self.result(moment)"),
+        ("ReplayListener.at", "else Skip(result)", "else None"),
     ),
     mutant(
         "replay-hides-a-divergence",
