@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: f165333edb6176d098a54fbada3519fc
+-- process takes it from here once it or a module that makes it has changed: d4f2b63122006e6e754393b0fabe995a
 
 --: sqlite schema
 CREATE TABLE blobs (

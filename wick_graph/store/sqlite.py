@@ -26,6 +26,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Synchronous
 from wick_graph.store.digests import SCHEMA_VERSION, Account, checksum_of, migrate
 from wick_graph.store.later import dialect, schema, sql
+from wick_graph.store.placeholders import fitting, fitting_rows
 from wick_graph.store.texts import Prepared, made_text
 
 # --- Check the 100 bytes of a file's header before SQLite opens it.
@@ -66,9 +67,9 @@ if (bytes, sqlite3.PrepareProtocol) not in sqlite3.adapters:
     sqlite3.register_adapter(bytes, bytes.__bytes__)
 
 
-_execute: Final = sqlite3.Connection.execute
+_execute: Final = fitting(sqlite3.Connection.execute)
 
-_executemany: Final = sqlite3.Connection.executemany
+_executemany: Final = fitting_rows(sqlite3.Connection.executemany)
 
 
 class Connection(sqlite3.Connection):
