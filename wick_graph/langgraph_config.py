@@ -44,6 +44,9 @@ PUSH: Final = "__pregel_push"
 TASKS: Final = "__pregel_tasks"
 """The channel of what `Send` sends."""
 
+TO: Final = "branch:to:"
+"""Before a node's name: the channel that triggers it."""
+
 DURABILITY: Final = "__pregel_durability"
 """LangGraph's: when a step is stored: `sync`, `async` or `exit`."""
 
@@ -86,6 +89,11 @@ def configurable(config: Config | None) -> dict[str, Any]:
     """Return the configurable part of a config, empty if it has none."""
     found: dict[str, Any] | None = config.get(CONFIGURABLE) if config else None
     return found or {}
+
+
+def leads_on(values: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint with these values triggers a node."""
+    return bool(values.get(TASKS)) or any(name.startswith(TO) for name in values)
 
 
 def thread_of(config: Config | None) -> str | None:

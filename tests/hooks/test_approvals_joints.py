@@ -168,6 +168,22 @@ def test_a_text_that_sounds_like_one_is_no_decision(store: SqlSaver, answer: Any
     assert box.ran == ["a"]
 
 
+@pytest.mark.parametrize("copied", ["head", "latest", "copy"])
+def test_a_copy_of_a_thread_that_waits_waits_too(store: SqlSaver, copied: str) -> None:
+    """So no sweep takes it, however it was made."""
+    box = Box(store)
+    box.agent.invoke("Go", thread_id="t")
+    head = next(iter(store.threads.history("t"))).checkpoint_id
+    if copied == "copy":
+        store.copy_thread("t", "u")
+    else:
+        store.threads.fork("t", "u", head if copied == "head" else None)
+    row = store.threads.get("u")
+    assert row is not None
+    assert (row.agent, row.status, row.stopped_because) == ("writer", "waiting", "interrupted")
+    assert box.agent.resume("u", Approve()).text == "Done."
+
+
 @pytest.mark.parametrize("door", [sync_resume, async_resume])
 @pytest.mark.parametrize("own", [True, False], ids=["own-store", "langgraph's"])
 def test_an_update_that_drops_the_question_leaves_a_thread_that_is_done(
@@ -201,6 +217,9 @@ def test_an_update_that_leaves_the_call_open_leaves_the_question(
     box = Box(store)
     box.agent.invoke("Go", thread_id="t")
     box.agent.graph.update_state(ON, {"todos": []})
+    row = store.threads.get("t")
+    assert row is not None
+    assert (row.status, row.stopped_because) == ("waiting", "interrupted")  # never swept
     for _ in range(2):
         result = door(box.agent, "t")
         assert (result.stopped_because, box.ran) == ("interrupted", [])

@@ -12,7 +12,7 @@ from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
 from tests.store.store_graphs import Make, State, agent, asking_graph, config, looping_graph, plain
@@ -211,3 +211,20 @@ def test_writes_come_back_in_the_order_in_which_a_run_applies_them(saver: SqlSav
     assert [(task, channel) for task, channel, _ in found.pending_writes or []] == [
         (task, channel) for _, task in sorted(order) for channel in ("log", "count")
     ]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_fork_keeps_the_steps_of_a_subgraph_that_waits(saver: SqlSaver, named: bool) -> None:
+    ran: list[str] = []
+    inner = StateGraph(State)
+    inner.add_node("first", lambda _: ran.append("first"))
+    inner.add_node("ask", lambda _: {"messages": [HumanMessage(interrupt("?"))]})
+    inner.add_edge(START, "first")
+    inner.add_edge("first", "ask")
+    outer = StateGraph(State).add_node("inner", inner.compile()).add_edge(START, "inner")
+    graph: Any = outer.compile(checkpointer=saver)
+    graph.invoke({"messages": [HumanMessage("go")]}, config())
+    head = graph.get_state(config()).config["configurable"]["checkpoint_id"]
+    saver.threads.fork("t", "u", head if named else None)
+    assert graph.invoke(Command(resume="yes"), config("u"))["messages"][-1].content == "yes"
+    assert ran == ["first"]

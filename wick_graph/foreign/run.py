@@ -26,15 +26,13 @@ from wick_graph.foreign import copies, seams
 from wick_graph.foreign.copies import Copy
 from wick_graph.journal.run_start import Begun, Mode
 from wick_graph.journal.shared import RunJournal
-from wick_graph.langgraph_config import HIDDEN
+from wick_graph.langgraph_config import HIDDEN, TO
 from wick_graph.messages import ToolCall, ToolResult
 from wick_graph.store.row_format import pack_id
 from wick_graph.store.saver import SqlSaver
 from wick_graph.types import StoppedBecause
 
 M = TypeVar("M", bound=Callable[..., Any])
-
-_TO: Final = "branch:to:"
 
 NAMED: Final = {"__return__": "return", "__end__": "end", "__previous__": "previous"}
 """Channels of the functional API, with the names that people see."""
@@ -271,8 +269,8 @@ class ForeignRun(seams.Heard):
     def _left(self, visit: TaskVisit) -> None:
         writes, goto, sent = [], [], []
         for channel, value in list(visit.task.writes):
-            if channel.startswith(_TO):
-                goto.append(channel.removeprefix(_TO))
+            if channel.startswith(TO):
+                goto.append(channel.removeprefix(TO))
             elif channel == langgraph_config.TASKS:
                 sent += [one.node for one in (value if isinstance(value, list) else [value])]
             elif channel in NAMED or not channel.startswith(HIDDEN):

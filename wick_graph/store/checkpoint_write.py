@@ -32,6 +32,7 @@ from wick_graph.langgraph_config import (
     WRITER,
     Address,
     address_of,
+    leads_on,
 )
 from wick_graph.store.checkpoint_read import Reader, find
 from wick_graph.store.codec import NIL, Codec
@@ -140,7 +141,7 @@ class StepTransaction:
             self._strays.sweep(self._db, self._cache.id, (self._ns, own))
 
     def end_waiting(self) -> None:
-        """Set a thread that waits to `idle`: a caller's update drops its open questions."""
+        """Set a thread that waits to `idle`: a caller's update left no node that asks again."""
         own = (self._cache.id, "waiting")
         self._db.execute(statements.END_WAITING, ("idle", "done", *own))
 
@@ -503,7 +504,8 @@ class _CheckpointEntry:
         step = self.writer.step(db, self.at, self.lease)
         again, self.again = self.again, True
         if not (again and step.has_checkpoint(self.checkpoint["id"])):
-            if self.lease is None and self.metadata.get("source") == "update" and not self.at.ns:
+            is_update = self.lease is None and self.metadata.get("source") == "update"
+            if is_update and not self.at.ns and not leads_on(self.held):
                 step.end_waiting()
             given = (self.checkpoint, self.metadata, self.versions)
             step.checkpoint(*given, self.at.checkpoint_id, self.held, is_last=self.is_last)

@@ -53,7 +53,7 @@ _TEXTS: Final = ("title", "last_error")
 
 
 def copy_thread(core: StoreConnection, source: str, target: str) -> None:
-    """Copy all checkpoints and writes of a thread to a new one.
+    """Copy all of a thread to a new one, its facts included.
 
     Raises:
         StorageError: The target has checkpoints already.
@@ -61,11 +61,9 @@ def copy_thread(core: StoreConnection, source: str, target: str) -> None:
     with core.writing(min(source, target), alone=True) as db:
         old = core.thread(db, source)
         if old is not None:
-            parent = _parent(db, old.id)
+            facts = _facts(core, db, old.id, source) | _parent(db, old.id)
             new = _copied(core, db, old, source, target)
-            if parent["parent"] is not None:
-                noted = update(threads).where(threads.c.id == new)
-                db.execute(*compiled(noted.values(**checked(threads, parent))))
+            _note(core, db, new, target, facts)
 
 
 def transfer(core: StoreConnection, source: str, other: StoreConnection, target: str) -> None:
@@ -138,10 +136,14 @@ def fork_thread(
         at, followed, facts = None, False, _facts(core, db, old.id, source)
         if checkpoint is not None:
             rows = [row for row, hidden in all_rows(db, old.id) if not hidden]
-            at = _find(rows, old.find_name(db, 0, ""), source, checkpoint)
-            behind = {row.source for row in rows if row.parent == at}
-            facts |= _stood("idle", "interrupted" if "loop" in behind else "done")
-            followed = bool(behind)
+            home = old.find_name(db, 0, "")
+            at = _find(rows, home, source, checkpoint)
+            if at == [row.id for row in rows if row.ns == home][-1]:
+                at = None  # as without a name: it may wait, within a graph that its step runs
+            else:
+                behind = {row.source for row in rows if row.parent == at}
+                facts |= _stood("idle", "interrupted" if "loop" in behind else "done")
+                followed = bool(behind)
         new = _copied(core, db, old, source, target)
         if followed:  # the writes that led to its child: the fork makes its own
             mine = (writes.c.thread == new, writes.c.checkpoint == at)
