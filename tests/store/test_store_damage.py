@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import sqlite3
 import sys
 from collections import Counter
 from hashlib import blake2b
@@ -20,6 +21,7 @@ from tests.store.store_graphs import agent, config
 from wick_graph.errors import StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.codec import Codec, Tag
+from wick_graph.store.maintenance import export_thread, import_thread
 from wick_graph.store.row_format import seal
 from wick_graph.store.verify import verify
 
@@ -308,3 +310,24 @@ def test_e14_a_forged_lease_neither_lasts_nor_overflows(url: str, outside: Outsi
         lease = saver.leases.acquire("t")
         assert 0 < lease.epoch < 2**62
         assert saver.leases.epoch("t") is not None
+
+
+def test_a_damaged_file_is_not_taken_for_a_damaged_store(tmp_path: Path) -> None:
+    """Who imports from it, or exports from it, must not restore a backup of the other one."""
+    file, whole = tmp_path / "file.db", tmp_path / "whole.db"
+    filled(f"sqlite:///{file}")
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'items'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    content = bytearray(file.read_bytes())
+    content[(page - 1) * size : page * size] = b"\xff" * size
+    file.write_bytes(content)
+    with SqlSaver.from_url(f"sqlite:///{whole}") as saver:
+        with pytest.raises(StorageError, match="file.db failed .* it is damaged"):
+            import_thread(saver, file)
+        assert verify(saver).is_whole
+    with (
+        SqlSaver.from_url(f"sqlite:///{file}") as saver,
+        pytest.raises(StorageError, match="file.db failed .* it is damaged"),
+    ):
+        export_thread(saver, "t", tmp_path / "out.db")

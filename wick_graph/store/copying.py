@@ -41,7 +41,7 @@ from wick_graph.store.schema import (
     writes,
 )
 from wick_graph.store.statements import checked
-from wick_graph.store.texts import compiled
+from wick_graph.store.texts import Prepared, compiled
 from wick_graph.store.thread_cache import ThreadCache
 
 _FACTS: Final = (
@@ -73,7 +73,8 @@ def transfer(core: StoreConnection, source: str, other: StoreConnection, target:
         ThreadNotFoundError: There is no such thread.
         StorageError: The target exists already.
     """
-    with core.reading(source) as db, other.writing(target, alone=True) as to:
+    with core.reading(source) as held, other.writing(target, alone=True) as to:
+        db: Any = _Source(core, held)
         old = core.thread(db, source)
         if old is None:
             raise _unknown(source)
@@ -87,7 +88,7 @@ def transfer(core: StoreConnection, source: str, other: StoreConnection, target:
 
 def save_sound(
     core: StoreConnection,
-    db: Database,
+    held: Database,
     other: StoreConnection,
     thread_id: str,
     sound: Callable[[Table, Any], bool],
@@ -98,6 +99,7 @@ def save_sound(
         StorageError: The thread exists there already.
     """
     with other.writing(thread_id, alone=True) as to:
+        db: Any = _Source(core, held)
         old = core.thread(db, thread_id)
         if old is None:
             raise _unknown(thread_id)
@@ -109,6 +111,27 @@ def save_sound(
         facts = _facts(core, db, old.id, thread_id) | _parent(db, old.id) | {"created": created}
         _note(other, to, new.id, thread_id, facts)
         other.caches.pop(text_bytes(thread_id), None)
+
+
+class _Rows(list[Any]):
+    def fetchall(self) -> list[Any]:
+        return self
+
+    def fetchone(self) -> Any:
+        return self.pop(0) if self else None
+
+
+class _Source:
+    """A database while another one is written: what it cannot read is no error of the other."""
+
+    def __init__(self, core: StoreConnection, db: Database) -> None:
+        self._dialect, self._db = core.dialect, db
+
+    def execute(self, text: str | Prepared, values: Sequence[Any] = (), /) -> _Rows:
+        try:
+            return _Rows(self._db.execute(text, values).fetchall())
+        except self._dialect.errors as error:
+            raise self._dialect.explained(error) from error
 
 
 def _all(table: Table, key: Any) -> bool:
