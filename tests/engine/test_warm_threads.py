@@ -22,6 +22,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, Remove
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
+from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 from typing_extensions import TypedDict
 
@@ -29,11 +30,13 @@ from tests.engine.warm_process import Adder, act, adding, shown
 from tests.source import ROOT
 from tests.store.encrypted import KEYS
 from tests.support import forked
+from tests.support.postgres import connected
 from wick_graph import Agent, BaseHook, SqlSaver
 from wick_graph.constants import WARM_BYTES
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.hooks import SummarizationHook
 from wick_graph.models.resolve import ModelChoice
+from wick_graph.store.verify import verify
 from wick_graph.subagents import Subagent, delegation
 from wick_graph.testing import ScriptedModel, calls
 
@@ -136,6 +139,54 @@ def test_postgres(postgres_url: str) -> None:
             other.do(what)
         turn(agent, model, postgres_url)
     other.end()
+
+
+def copied(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as db, closing(sqlite3.connect(target)) as to:
+        db.backup(to)
+
+
+@pytest.mark.parametrize("others", range(3))
+def test_a_backup_that_is_restored_below_a_process(tmp_path: Path, others: int) -> None:
+    """Other messages are in the places of those that it has kept, or none are."""
+    file, saved = tmp_path / "t.db", tmp_path / "saved.db"
+    url = f"sqlite:///{file}"
+    with SqlSaver.from_url(url) as saver, SqlSaver.from_url(url) as second:
+        agent, model = adding(saver)
+        turn(agent, model, url)
+        copied(file, saved)
+        turn(agent, model, url)
+        turn(agent, model, url)
+        copied(saved, file)
+        for _ in range(others):
+            adding(second)[0].invoke("hello", thread_id="t")
+        turn(agent, model, url)
+        assert verify(saver).is_whole
+
+
+@pytest.mark.parametrize("others", range(2))
+def test_the_same_on_postgres(postgres_url: str, others: int) -> None:
+    with (
+        SqlSaver.from_url(postgres_url) as saver,
+        SqlSaver.from_url(postgres_url) as second,
+        connected(postgres_url) as db,
+    ):
+        agent, model = adding(saver)
+        turn(agent, model, postgres_url)
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        tables = [Identifier(name) for (name,) in db.execute(query)]
+        for n, table in enumerate(tables):
+            db.execute(SQL("CREATE TEMP TABLE {} AS TABLE {}").format(Identifier(f"s{n}"), table))
+        turn(agent, model, postgres_url)
+        turn(agent, model, postgres_url)
+        db.execute(SQL("TRUNCATE {}").format(SQL(", ").join(tables)))
+        for n, table in enumerate(tables):
+            text = "INSERT INTO {} OVERRIDING SYSTEM VALUE TABLE {}"
+            db.execute(SQL(text).format(table, Identifier(f"s{n}")))
+        for _ in range(others):
+            adding(second)[0].invoke("hello", thread_id="t")
+        turn(agent, model, postgres_url)
+        assert verify(saver).is_whole
 
 
 def test_an_encrypted_store(tmp_path: Path) -> None:

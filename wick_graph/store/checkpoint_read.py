@@ -235,8 +235,19 @@ class Reader:
             return False
         if not self.cache.has_kept:  # what is kept was not learned for this cache
             self.cache.has_kept = True
+            if kept.messages and not self._is_still(kept):
+                kept.forget()
+                self.cache.forget_places()
             self.cache.note_unlearned(ranges_of(kept.form[1]))
         return read_kept(kept, form, self._decoded)
+
+    def _is_still(self, kept: Kept) -> bool:
+        """Return whether the last kept message is in its place: a restored backup may lack it."""
+        last = [high for _, high in ranges_of(kept.form[1])][-1]
+        try:
+            return bool(self._decoded(last, last)[0][0] == kept.messages[-1])
+        except StorageError:
+            return False
 
     def _lent(self, number: int, kept: Kept) -> MessageList:
         """Return kept messages in a list of its own, which the next `put` recognises."""

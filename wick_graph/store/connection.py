@@ -494,7 +494,7 @@ class StoreConnection(Transactions):
             self.caches[key] = cache
             while len(self.caches) > _KEPT:
                 self.caches.popitem(last=False)
-        elif cache.seen_others < since:
+        elif cache.seen_others not in (since, version):  # a restored backup has a lower version
             cache.invalidate_shared()
         cache.seen_others = version
         self.caches.move_to_end(key)

@@ -293,10 +293,15 @@ class ThreadCache:
     def invalidate_shared(self) -> None:
         """Forget what another process may have changed by adding rows."""
         self.is_new, self.names, self.texts, self.last = False, None, None, None
+        self.has_kept = False
         for space in self.spaces.values():
             space.head, space.knows_head = None, False
         for lane in self.lanes.values():
             lane.next = None
+
+    def forget_places(self) -> None:
+        """Forget where content is: the database is an older one than it was."""
+        self.exact, self.lanes, self.unlearned = {}, {}, ()
 
     def note_written(self, ns: int, checkpoint: bytes) -> defaultdict[int, list[Any]]:
         """Return what the step after a checkpoint has written to each channel; callers add to it.

@@ -3,7 +3,9 @@
 A run reads its thread's head, and from the database only the items that are not kept yet. What is
 kept was decoded from committed rows, for one thread number and generation: numbers never come
 again, and whatever removes rows begins a new generation. Both are read in the transaction that
-reads the head, so a run never finds anything older than that head.
+reads the head, so a run never finds anything older than that head. A backup that is restored
+meanwhile has old numbers and generations: once others wrote, the last kept message is compared with
+its row.
 """
 
 from __future__ import annotations
@@ -63,6 +65,11 @@ class Kept:
         self.sizes += sizes
         self.size += sum(sizes)
         self.form = form
+
+    def forget(self) -> None:
+        """Forget the messages and their places."""
+        self.clear()
+        self.form = [0, []]
 
     def clear(self) -> None:
         """Forget the messages; a list that a run got stays as it is."""
