@@ -262,3 +262,29 @@ def test_a_fork_is_one_commit(saver: SqlSaver, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Transactions, "_commit", counted)
     copying.fork_thread(saver._core, saver.serde, "t", "u", middle)
     assert commits == ["commit"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_whose_thread_is_being_deleted_writes_nothing_more(
+    saver: SqlSaver, counts: Counts, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Neither to the rows that are being removed, nor to a new thread of that name."""
+
+    def drop() -> str:
+        """Drop the thread."""
+        with monkeypatch.context() as patch:
+            patch.setattr("wick_graph.store.cleanup.remove", lambda *_: None)  # it takes long
+            saver.threads.delete("t")
+        if again:
+            Agent(model=ScriptedModel(["anew"]), store=saver).invoke("go", thread_id="t")
+        return "dropped"
+
+    agent = Agent(model=ScriptedModel([call("drop"), "Done."]), tools=[drop], store=saver)
+    assert agent.invoke("go", thread_id="t").stopped_because == "cancelled"
+    if again:
+        messages = agent.graph.get_state(ON).values["messages"]
+        assert [m.text for m in messages] == ["go", "anew"]
+        saver.threads.delete("t")
+    assert saver.threads.get("t") is None
+    saver.sweep()
+    assert not any(counts().values())

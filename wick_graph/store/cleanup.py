@@ -63,6 +63,7 @@ from wick_graph.store.schema import (
     digests,
     events,
     items,
+    leases,
     memories,
     moments,
     names,
@@ -462,9 +463,16 @@ class Writing(Protocol):
         """Hold the database for writing."""
 
 
-def mark_deleted(db: Database, numbers: Iterable[int]) -> None:
-    """Hide threads that are to be deleted, so that no reader sees half of one."""
+_NO_LEASE: Final = Prepared(lambda: delete(leases).where(leases.c.thread == bindparam("t")), "t")
+
+
+def mark_deleted(db: Database, numbers: Collection[int]) -> None:
+    """Hide threads that are to be deleted, so that no reader sees half of one.
+
+    Their runs end at once: a write would make the thread anew, or leave rows behind.
+    """
     db.executemany(_MARK, [(_GONE, b"%d" % number, GONE, number) for number in numbers])
+    db.executemany(_NO_LEASE, [(number,) for number in numbers])
 
 
 ABOUT: Final = ("__langgraph", "threads")
