@@ -18,7 +18,7 @@ from a2a.types import Role, TaskState
 from a2a.utils import errors
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from tests.server.support import Served
+from tests.server.support import Served, serving
 
 pytestmark = pytest.mark.xdist_group("a2a")  # they share a server
 
@@ -119,6 +119,28 @@ async def test_an_approval(shared: Served, version: str) -> None:
         assert event.task.id == waiting.id
         assert event.task.status.state == TaskState.TASK_STATE_COMPLETED
         assert answer(event.task) == "It is 42."
+
+
+@VERSIONS
+async def test_an_answer_that_comes_again_decides_nothing_else(
+    tmp_path: Path, version: str
+) -> None:
+    steps = ", ".join(
+        f"{{calls: [{{tool: calculate, args: {{expression: {n}*2}}}}]}}" for n in (1, 2)
+    )
+    with serving(tmp_path, talk=f"steps: [{steps}, Both are paid.]\n") as served:
+        async with client(served.url, "careful", version=version, streaming=False) as a2a:
+            [event] = await told(a2a, said("Pay both."))
+            for _ in range(2):  # a client that lost the answer to its answer
+                [again] = await told(a2a, decided(event.task, {"type": "approve"}))
+                assert again.task.id == event.task.id
+                assert again.task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+                assert "2*2" in again.task.status.message.parts[0].text
+            other = decided(event.task, {"type": "approve"})
+            other.message.message_id = "another answer"
+            for _ in range(2):
+                [end] = await told(a2a, other)
+                assert answer(end.task) == "Both are paid."
 
 
 async def test_a_task_is_followed_and_cancelled(endless: Served) -> None:

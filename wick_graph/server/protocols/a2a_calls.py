@@ -46,6 +46,9 @@ Json = dict[str, Any]
 
 _MODES: Final = ("text/plain", "application/json")
 
+_ANSWER: Final = "a2a_answer"
+"""The id of the message that a run answers with, in the run's metadata."""
+
 _LISTED: Final = 1_000
 """The latest runs, among which a list of tasks is."""
 
@@ -251,20 +254,29 @@ async def _begun(call: Call, request: Any) -> Exchange:
         thread_id = task.last.thread_id
         if message.context_id not in ("", thread_id):
             raise errors.InvalidParamsError("message.contextId: the task is of another context")
+        if message.message_id in _answers_of(task):
+            return task
         if _state_of(task) != forms.TaskState.TASK_STATE_INPUT_REQUIRED:
             raise errors.UnsupportedOperationError("message.taskId: the task does not wait")
         asked["command"] = {"resume": _answer(given.get("parts") or [])}
+        asked["metadata"] = {**metadata, _ANSWER: message.message_id}
     else:
         if thread_id is not None and not THREAD_ID_PATTERN.fullmatch(thread_id):
             raise errors.InvalidParamsError("message.contextId: use letters, digits and _.:-")
         for one in [] if thread_id is None else await call.tasks_in(thread_id):
-            if message.message_id in one.message_ids:
+            if message.message_id in (*one.message_ids, *_answers_of(one)):
                 return one
         said = {"role": "user", "id": message.message_id, "content": _content(message.parts)}
         asked |= {"input": {"messages": [said]}, "if_not_exists": "create"}
     row = await start(call.context, AskForm(**asked), thread_id)
     found = await call.tasks_in(row.thread_id)
     return next((one for one in found if one.last.run_id == row.run_id), Exchange([row]))
+
+
+def _answers_of(task: Exchange) -> list[str]:
+    """Return the ids of the messages that have answered a task: one of them is no new answer."""
+    labels = [row.asked.get("labels", {}).get("metadata", {}) for row in task.rows[1:]]
+    return [one[_ANSWER] for one in labels if _ANSWER in one]
 
 
 def _check_message(message: Any, wanted: Any) -> None:
