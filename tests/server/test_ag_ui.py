@@ -16,6 +16,8 @@ from pydantic import TypeAdapter
 
 from tests.server.support import Served, serving
 from wick_graph import Agent
+from wick_graph.hooks import InputGuardrail
+from wick_graph.server import Server
 from wick_graph.testing import ScriptedModel, call
 from wick_graph.tools.builtin_tools import calculate
 
@@ -192,6 +194,42 @@ def test_a_result_is_no_decision(picking: Served) -> None:
         events = told(http, "picker", picked("pick-data", "r2", events, resume=[answer]))
         [result] = [e for e in events if e.type.value == "TOOL_CALL_RESULT"]
         assert json.loads(result.content) == payload
+
+
+@pytest.mark.parametrize("door", ["", "/langgraph"])
+def test_a_copy_of_a_thread_knows_the_tools_of_the_run_that_asked(
+    picking: Served, door: str
+) -> None:
+    thread = f"pick-copy{door[1:]}"
+    with picking.http() as http:
+        told(http, "picker", asked(thread, "r1", "Red or blue?", tools=[PICK]))
+        way = "copy" if door else "fork"
+        copy = http.post(f"{door}/threads/{thread}/{way}", json={}).json()["thread_id"]
+        answers(http, "picker", copy)
+
+
+def answers(http: httpx.Client, agent: str, thread: str) -> None:
+    """Answer the call that waits without naming its tool again, and see that it gets the answer."""
+    [question] = http.get(f"/threads/{thread}/approvals").json()
+    answer = {"interruptId": question["interrupt_id"], "status": "resolved", "payload": "blue"}
+    events = told(http, agent, asked(thread, "answer") | {"resume": [answer]})
+    [result] = [e for e in events if e.type.value == "TOOL_CALL_RESULT"]
+    assert result.content == "blue"
+
+
+def test_a_refused_message_takes_no_tool_from_the_question(tmp_path: Path) -> None:
+    def secret(text: str) -> str | None:
+        return "it is secret" if "secret" in text else None
+
+    model = ScriptedModel([call("pick", of=["red", "blue"]), "Blue it is."])
+    store = f"sqlite:///{tmp_path}/wick.db"
+    agent = Agent("picker", model, hooks=[InputGuardrail(secret)], store=store)
+    with Server(agent, port=0, auth=False) as server, httpx.Client(base_url=server.url) as http:
+        told(http, "picker", asked("t", "r1", "Red or blue?", tools=[PICK]))
+        body = {"thread_id": "t", "messages": [{"role": "user", "content": "What is secret?"}]}
+        got = http.post("/agents/picker/invoke", json=body).json()
+        assert got["stopped_because"] == "guardrail"
+        answers(http, "picker", "t")
 
 
 @pytest.mark.parametrize("when", ["run", "question"])

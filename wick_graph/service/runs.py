@@ -353,10 +353,21 @@ class Runs:
         return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).digest()
 
     async def _as_asked(self, request: RunRequest, thread_id: str) -> RunRequest:
+        """Return a request as the run was asked that wrote the thread's last step.
+
+        In a fork that run is of another thread, and a later run may have been refused.
+        """
         if request.kind == "message":
             return request
-        last = await self._saver.streams.run(self._saver.streams.of_thread, thread_id, 1)
-        return request.as_asked(last[0]) if last else request
+        streams, steps = self._saver.streams, self._saver.threads.history(thread_id, 1)
+        with contextlib.suppress(ThreadNotFoundError):
+            async for step in steps:
+                if step.run_id is not None:
+                    row = await streams.run(streams.by_run, step.run_id)
+                else:  # a person has edited the thread
+                    row = next(iter(await streams.run(streams.of_thread, thread_id, 1)), None)
+                return request if row is None else request.as_asked(row)
+        return request
 
     def _known(
         self, row: StreamRow, request: RunRequest, where: str | None
