@@ -311,3 +311,14 @@ async def test_the_stock_adapter_of_langgraph_runs_an_agent_s_graph() -> None:
     assert names[-1] == "RUN_FINISHED"
     assert names.count("TOOL_CALL_START") == names.count("TOOL_CALL_RESULT") == 1
     assert [one.role for one in events[-2].messages] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_the_last_words_of_a_guardrail_have_an_end(tmp_path: Path) -> None:
+    hooks = [InputGuardrail(lambda text: "it is secret", answer="I keep it.")]
+    agent = Agent("shy", ScriptedModel([]), hooks=hooks, store=f"sqlite:///{tmp_path}/wick.db")
+    with Server(agent, port=0, auth=False) as server, httpx.Client(base_url=server.url) as http:
+        events = told(http, "shy", asked("t", "r1", "What is secret?"))
+        texts = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
+        # no snapshot: the thread keeps nothing of it, and the page shows the answer
+        assert kinds(events) == ["RUN_STARTED", *texts, "RUN_FINISHED"]
+        assert events[2].delta == "I keep it."

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,10 @@ from langgraph_sdk.client import SyncLangGraphClient
 
 from tests.server.support import Served
 from tests.server.test_langgraph import APPROVE, ASK, SECONDS, client, last_text
+from wick_graph import Agent
+from wick_graph.hooks import InputGuardrail
+from wick_graph.server import Server
+from wick_graph.testing import ScriptedModel
 
 __all__ = ["client"]
 
@@ -170,3 +175,19 @@ def test_events_of_a_thread_go_on_although_the_server_is_killed(server: Served) 
     assert new
     assert [*(one["event_id"] for one in seen), *new] == [one["event_id"] for one in whole]
     assert str(whole).count("'tool-started'") == 1
+
+
+def test_the_last_words_of_a_guardrail_have_an_end(tmp_path: Path) -> None:
+    hooks = [InputGuardrail(lambda text: "it is secret", answer="I keep it.")]
+    agent = Agent("shy", ScriptedModel([]), hooks=hooks, store=f"sqlite:///{tmp_path}/wick.db")
+    with Server(agent, port=0, auth=False) as server, httpx.Client(base_url=server.url) as http:
+        with langgraph_sdk.get_sync_client(url=f"{server.url}/langgraph") as client:
+            modes: Any = ["messages", "updates"]
+            told = [*client.runs.stream(None, "shy", input=ASK, stream_mode=modes)]
+        whole = {part.event: part.data for part in told}
+        assert whole["messages/complete"][0]["content"] == "I keep it."
+        assert whole["updates"]["model"]["messages"][0]["content"] == "I keep it."
+        started(http, "t", "shy")
+        events = until_the_end(events_of(http, "t", channels=["messages", "lifecycle"], since=0))
+        said = [one["params"]["data"]["event"] for one in events if one["method"] == "messages"]
+        assert (said[0], said[-1]) == ("message-start", "message-finish")

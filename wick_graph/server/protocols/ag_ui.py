@@ -235,10 +235,10 @@ async def _end(agent: Agent, row: StreamRow, event: Wire) -> list[Told]:
     outcome: Told = {"type": "cancelled" if event["event"] == "error" else "success"}
     if asked is not None:
         outcome = {"type": "interrupt", "interrupts": [*map(_question, asked.interrupts)]}
-    return [
-        {"type": "MESSAGES_SNAPSHOT", "messages": messages},
-        {"type": "RUN_FINISHED", "outcome": outcome},
-    ]
+    end: list[Told] = [{"type": "RUN_FINISHED", "outcome": outcome}]
+    if data["stopped_because"] == "guardrail":  # the thread may not keep its answer; the page does
+        return end
+    return [{"type": "MESSAGES_SNAPSHOT", "messages": messages}, *end]
 
 
 def _question(found: Any) -> Told:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from wick_graph.server import schemas
 from wick_graph.server.guard import RequestContext
 from wick_graph.server.sse import EventStream, Pieces
-from wick_graph.service.event_log import Wire, events_after
+from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
 RUNS: Final = 1_000
@@ -74,9 +74,9 @@ class Parts:
     def of(self, event: Wire) -> Iterator[Part]:
         """Yield the parts of an event."""
         kind, data = event["event"], event.get("data", {})
-        if kind in ("on_chat_model_start", "on_chat_model_retry", "error"):
-            yield from self._close()
-            if self._has_parts and kind != "error":
+        if kind in ("on_chat_model_start", "on_chat_model_retry", *TERMINAL):
+            yield from self._close()  # also the last words of a guardrail, which no model ends
+            if self._has_parts and kind not in TERMINAL:
                 yield Part("void", self._key)
             self._begin()
         elif kind == "on_chat_model_stream":

@@ -66,6 +66,10 @@ class Reply:
         made = self._message("AIMessageChunk", data["delta"], data.get("reasoning", ""))
         return {**made, "tool_calls": [], "tool_call_chunks": pieces, "usage_metadata": None}
 
+    def last_words(self) -> dict[str, Any] | None:
+        """Return the data of a reply that no model ends; None if there is none."""
+        return {"content": self.text, "tool_calls": []} if self.is_streamed else None
+
     def so_far(self) -> dict[str, Any]:
         """Return what there is as a message."""
         pieces = [
@@ -200,6 +204,10 @@ class Frames:
         streamed, whole = self._reply.is_streamed, self._reply.end(event["data"])
         yield from self._message(whole, NODES[0], streamed=streamed)
         self._reply.begin()
+
+    def _done(self, event: Wire) -> Iterator[Frame]:
+        if (said := self._reply.last_words()) is not None:
+            yield from self._on_chat_model_end({"data": said})
 
     def _on_tool_end(self, event: Wire) -> Iterator[Frame]:
         yield from self._message(result_of(event), NODES[1])

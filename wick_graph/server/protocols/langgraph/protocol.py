@@ -105,6 +105,11 @@ class Message:
         self._reply.begin()
         self._blocks = {}
 
+    def last_words(self) -> dict[str, Any] | None:
+        """Return the data of a reply that no model ends; None if there is none."""
+        said = self._reply.last_words()
+        return None if said is None else {**said, "message_id": self._reply.key}
+
     def _start(self) -> dict[str, Any]:
         about = {"langgraph_node": NODES[0]}
         return {"event": "message-start", "role": "ai", "id": self._reply.key, "metadata": about}
@@ -144,9 +149,9 @@ class Projection:
         elif kind == "on_chat_model_stream":
             yield from self._messages(self._message.add(data))
         elif kind == "on_chat_model_end":
-            whole = Reply(self._row.run_id).end(data)
-            yield from self._messages(self._message.end(data))
-            yield self._update(NODES[0], whole)
+            yield from self._whole(data)
+        elif kind == "done" and (said := self._message.last_words()) is not None:
+            yield from self._whole(said)
         elif kind == "on_tool_start":
             yield self._tool("started", event, tool_name=event.get("name"), input=data["args"])
         elif kind == "on_tool_end":
@@ -163,6 +168,11 @@ class Projection:
     def _messages(self, found: Iterator[dict[str, Any]]) -> Iterator[Told]:
         for data in found:
             yield "messages", self._within, data
+
+    def _whole(self, data: Mapping[str, Any]) -> Iterator[Told]:
+        whole = Reply(self._row.run_id).end(data)
+        yield from self._messages(self._message.end(data))
+        yield self._update(NODES[0], whole)
 
     def _update(self, node: str, message: Mapping[str, Any]) -> Told:
         return "updates", self._within, {"node": node, "values": {"messages": [message]}}
