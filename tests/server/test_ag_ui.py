@@ -322,3 +322,23 @@ def test_the_last_words_of_a_guardrail_have_an_end(tmp_path: Path) -> None:
         # no snapshot: the thread keeps nothing of it, and the page shows the answer
         assert kinds(events) == ["RUN_STARTED", *texts, "RUN_FINISHED"]
         assert events[2].delta == "I keep it."
+
+
+def test_pictures_are_taken_in_each_form(tmp_path: Path) -> None:
+    data, address = "iVBORw0KGgo=", "https://example.org/a.png"
+    pictures: list[dict[str, Any]] = [
+        {"type": "image", "source": {"type": "data", "value": data, "mimeType": "image/png"}},
+        {"type": "image", "source": {"type": "url", "value": address}},
+        {"type": "binary", "mimeType": "image/png", "data": data},
+        {"type": "binary", "mimeType": "image/png", "url": address},
+    ]
+    model = ScriptedModel(["I see."])
+    agent = Agent("seeing", model, store=f"sqlite:///{tmp_path}/wick.db")
+    with Server(agent, port=0, auth=False) as server, httpx.Client(base_url=server.url) as http:
+        body = asked("t", "r1", "Look.")
+        body["messages"][0]["content"] = [{"type": "text", "text": "Look."}, *pictures]
+        events = told(http, "seeing", body)
+        assert events[-1].outcome.type == "success"
+        [said, *_] = http.get("/langgraph/threads/t/state").json()["values"]["messages"]
+        shown = [part["image_url"]["url"] for part in said["content"][1:]]
+        assert shown == [f"data:image/png;base64,{data}", address] * 2

@@ -116,9 +116,27 @@ async def _started(context: RequestContext, agent: Agent, form: RunAgentInput) -
         state = await agent.graph.aget_state(shapes.at(form.thread_id))
         asked["command"] = {"resume": _answers(state, resume)}
     else:
-        asked |= {"input": {"messages": form.messages}, "if_not_exists": "create"}
+        said = [*map(_said, form.messages)]
+        asked |= {"input": {"messages": said}, "if_not_exists": "create"}
     made = AskForm(**asked, multitask_strategy="reject")
     return await start(context, made, form.thread_id, frontend_tools=tools)
+
+
+def _said(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with its pictures in our form; what is no picture stays as it is."""
+    content = message.get("content")
+    return {**message, "content": [*map(_block, content)]} if isinstance(content, list) else message
+
+
+def _block(given: Any) -> Any:
+    found = given if isinstance(given, Mapping) else {}
+    kind, source = found.get("type"), found.get("source")
+    if kind == "image" and isinstance(source, Mapping) and source.get("type") in ("data", "url"):
+        found = {"mimeType": source.get("mimeType"), source["type"]: source.get("value")}
+    elif kind != "binary" or not str(found.get("mimeType")).startswith("image/"):
+        return given
+    url = found.get("url") or f"data:{found.get('mimeType')};base64,{found.get('data') or ''}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _check_tools(agent: Agent, tools: list[dict[str, Any]]) -> None:
