@@ -51,9 +51,10 @@ class Http:
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self.start()
 
-    def start(self) -> None:
+    def start(self, *program: str) -> None:
+        command = [sys.executable, *program] if program else STDIO
         self.process = forked.Popen(
-            [*STDIO, str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*command, str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         until = time.monotonic() + 60
         while time.monotonic() < until:
@@ -161,6 +162,69 @@ def test_a_server_behind_http_may_die_and_come_back(http: Http, make: Make) -> N
     assert "the MCP server t is gone" in failed
     http.start()
     assert heard(sync_door, agent_of(server, wild("t_add", a=2, b=2), "4.")) == ["4"]
+
+
+LEGACY = """\
+import json, sys, uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+SESSIONS = set()
+
+class Server(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        method, key = asked.get("method"), asked.get("id")
+        if method == "initialize":
+            SESSIONS.add(session := uuid.uuid4().hex)
+            info = {"serverInfo": {"name": "old", "version": "1"}, "capabilities": {"tools": {}}}
+            self.say(key, session=session, result={**info, "protocolVersion": "2025-06-18"})
+        elif method == "server/discover":
+            self.say(key, error={"code": -32601, "message": "not known"})
+        elif self.headers.get("Mcp-Session-Id") not in SESSIONS:
+            self.say(key, 404, error={"code": -32600, "message": "Session not found"})
+        elif method == "tools/list":
+            self.say(key, result={"tools": [{"name": "add", "inputSchema": {"type": "object"}}]})
+        elif method == "tools/call" and not asked["params"]["arguments"]:
+            self.say(key, error={"code": -32042, "message": "first sign in"})
+        elif method == "tools/call":
+            self.say(key, result={"content": [{"type": "text", "text": sys.argv[1]}]})
+        else:
+            self.say(key, 202)
+
+    def do_DELETE(self):
+        self.say(None)
+
+    def say(self, key, status=200, session="", **more):
+        data = json.dumps({"jsonrpc": "2.0", "id": key, **more}).encode() if more else b""
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        if session:
+            self.send_header("Mcp-Session-Id", session)
+        self.end_headers()
+        self.wfile.write(data)
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Server).serve_forever()
+"""
+"""A server with sessions, which it forgets when it is started again."""
+
+
+def test_a_server_that_was_started_again_gets_a_new_session(
+    http: Http, make: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "legacy.py").write_text(LEGACY, "utf-8")
+    http.kill()
+    http.start(str(tmp_path / "legacy.py"))
+    server = make(Target(url=http.url), timeout=60)
+    for _ in range(2):
+        assert heard(sync_door, agent_of(server, wild("t_add", a=1), "Yes.")) == [str(http.port)]
+        http.kill()
+        http.start(str(tmp_path / "legacy.py"))
+    (refused,) = heard(sync_door, agent_of(server, wild("t_add"), "No."))
+    assert refused == "the MCP server t refused: first sign in"
+    assert server.connected
 
 
 def test_a_server_killed_between_calls_is_not_noticed(make: Make) -> None:

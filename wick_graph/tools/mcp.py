@@ -322,8 +322,11 @@ AGAIN_SECONDS: Final = 30.0
 MAX_LIST_BYTES: Final = 4 * 2**20
 """Bytes of the descriptions of all tools."""
 
-_FINE: Final = frozenset({-32600, -32601, -32602, -32603})
-"""JSON-RPC error codes with which a live server refuses a request."""
+FORGOTTEN: Final = "it knows the session no more"
+"""Why a session behind HTTP has ended: its server was started again, or has dropped it."""
+
+_NO_ANSWER: Final = frozenset({-32000, -32700})
+"""The SDK's codes of a server that is gone, and of an answer that cannot be read."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -443,11 +446,23 @@ class McpServer:
 
     async def _use(self, call: Callable[[Client], Awaitable[T]]) -> T:
         """Use the session on the engine's loop; drop it if it no longer works."""
+        live = self._session()
+        try:
+            return await self._used(live, call)
+        except ToolError:
+            if live.why != FORGOTTEN:
+                raise
+        return await self._used(self._session(), call)  # the server has not taken the call
+
+    def _session(self) -> Connection:
         if self._live is None or not self._live.alive or self._pid != os.getpid():
             if PROGRAMS.ending:
                 raise ToolError(f"the MCP server {self.name} is not started as the process ends")
             self._live, self._pid = Connection(self._target, self._idle), os.getpid()
-        live, seconds = self._live, self.timeout
+        return self._live
+
+    async def _used(self, live: Connection, call: Callable[[Client], Awaitable[T]]) -> T:
+        seconds = self.timeout
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await live.use(call)
@@ -460,7 +475,7 @@ class McpServer:
                 raise ToolError(
                     f"the MCP server {self.name} did not answer within {seconds:g} s"
                 ) from None
-            if getattr(error, "code", None) in _FINE:
+            if _is_refusal(error):
                 raise ToolError(f"the MCP server {self.name} refused: {error}") from None
             live.end()
             text = live.why or _said(error)
@@ -488,6 +503,12 @@ class McpServer:
             except ConfigError as error:
                 _LOG.warning("%s of the MCP server %s is ignored: %s", tool.name, self.name, error)
         return tuple(made)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether a live server answers with an error, of JSON-RPC's codes or its own."""
+    code = getattr(error, "code", None)
+    return isinstance(code, int) and code not in _NO_ANSWER
 
 
 class McpTool:

@@ -19,7 +19,7 @@ from mcp.types import jsonrpc_message_adapter
 from wick_graph.constants import MAX_ANSWER_PARTS
 from wick_graph.machine import end_group
 from wick_graph.messages.content import json_parts
-from wick_graph.tools.mcp import CONNECT_SECONDS, PROGRAMS, Ends, Target
+from wick_graph.tools.mcp import CONNECT_SECONDS, FORGOTTEN, PROGRAMS, Ends, Target
 
 # --- Limits on what an MCP server sends, enforced while it arrives.
 
@@ -218,15 +218,23 @@ async def _end(process: Process) -> None:
 # --- The SDK's side of a connection.
 
 
+_SESSION: Final = "mcp-session-id"
+
+
 @contextlib.asynccontextmanager
 async def connect(target: Target, ends: Ends) -> AsyncIterator[Client]:
     """Start or reach a server; set the event if the server ends the connection."""
     async with contextlib.AsyncExitStack() as stack:
         if target.url:
+
+            async def note_session(response: httpx2.Response) -> None:
+                if response.status_code == 404 and _SESSION in response.request.headers:
+                    ends.because(FORGOTTEN)
+
             http = httpx2.AsyncClient(
                 headers={"Accept-Encoding": "identity", **target.headers},
                 timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
-                event_hooks={"response": [bound_answer]},
+                event_hooks={"response": [note_session, bound_answer]},
             )
             await stack.enter_async_context(http)
             transport: Any = streamable_http_client(target.url, http_client=http)
