@@ -232,6 +232,24 @@ def test_a_refused_message_takes_no_tool_from_the_question(tmp_path: Path) -> No
         answers(http, "picker", "t")
 
 
+def test_a_server_that_stops_says_that_the_run_goes_on(tmp_path: Path) -> None:
+    agents = "store: sqlite:///wick.db\nagents: {default: {model: 'scripted:picks.yaml'}}\n"
+    picks = f"chunk_delay: 0.02\nsteps: [{WORDS}]\n"
+    options = ("--no-auth", "--drain", "0")
+    body = asked("stop", "r1", "Red or blue?")
+    with serving(tmp_path, *options, agents=agents, picks=picks) as served:
+        with served.http() as http, http.stream("POST", "/ag-ui/default", json=body) as got:
+            lines = got.iter_lines()
+            next(line for line in lines if "word3" in line)
+            served.stop()
+            rest = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+        last = EVENTS.validate_python(json.loads(rest[-1]))
+        assert (last.type.value, last.code) == ("RUN_ERROR", "suspended")
+        served.start()
+        with served.http() as http:
+            assert told(http, "default", body)[-1].outcome.type == "success"
+
+
 @pytest.mark.parametrize("when", ["run", "question"])
 def test_a_killed_server_goes_on_with_the_same_run(tmp_path: Path, when: str) -> None:
     agents = "store: sqlite:///wick.db\nagents: {default: {model: 'scripted:picks.yaml'}}\n"
@@ -246,7 +264,7 @@ def test_a_killed_server_goes_on_with_the_same_run(tmp_path: Path, when: str) ->
         ):
             for line in got.iter_lines():
                 seen.append(line)
-                if '"word3' in line or "RUN_FINISHED" in line:
+                if "word3" in line or "RUN_FINISHED" in line:
                     served.kill()
                     break
         served.start()

@@ -22,6 +22,7 @@ from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.server.protocols.langgraph.asking import AskForm, Unsupported, start
 from wick_graph.server.protocols.langgraph.following import messages_in, waiting
 from wick_graph.server.protocols.parts import RUNS, Part, Parts
+from wick_graph.server.routes.runs import SUSPENDED
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.service.options import Problem
@@ -241,6 +242,8 @@ async def _told(
         if event["event"] in TERMINAL:
             for told in await _end(agent, row, event):
                 yield {**told, **ids} if told["type"] == "RUN_FINISHED" else told
+            return
+    yield {"type": "RUN_ERROR", "message": SUSPENDED, "code": "suspended"}
 
 
 async def _end(agent: Agent, row: StreamRow, event: Wire) -> list[Told]:
