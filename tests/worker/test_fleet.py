@@ -217,3 +217,16 @@ def test_a_stream_of_openai_s_form_tells_the_usage_of_a_worker_s_run(fleet: Flee
     assert json.loads(told[-2])["usage"] == usage
     code, log = fleet.servers[0].stop()
     assert (code, '"error"' in log) == (0, False), log
+
+
+def test_a_thread_whose_run_waits_for_a_worker_is_not_deleted(fleet: Fleet) -> None:
+    """A queued run is not lost: its thread stays until the run has ended or is cancelled."""
+    fleet.serve()
+    run = fleet.ask('mark(n="1")', "t")
+    with fleet.servers[0].http() as http:
+        assert http.delete("/threads/t").json() == {"error": "thread is busy"}
+        pruned = http.post("/langgraph/threads/prune", json={"thread_ids": ["t"]})
+        assert pruned.json() == {"pruned_count": 0}
+        assert http.get(f"/runs/{run}").json()["status"] == "queued"
+        assert http.post("/threads/t/cancel").status_code < 300
+        assert http.delete("/threads/t").status_code == 204

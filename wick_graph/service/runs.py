@@ -524,6 +524,20 @@ class Runs:
         """Return a run if it is live in this process."""
         return self.live[row.thread_id] if self._is_live(row) else None
 
+    async def must_rest(self, thread_id: str) -> None:
+        """Refuse to change or delete a thread while it has a run, also one that waits for a worker.
+
+        Raises:
+            ThreadBusyError: It has one.
+        """
+        run, streams = self.live.get(thread_id), self._saver.streams
+        if run is not None and run.task is not None and run.event_log.ended:
+            await asyncio.wait([run.task])
+            run = None
+        has_lease = await self._saver.leases.aepoch(thread_id) is not None
+        if run is not None or has_lease or [*await streams.run(streams.open_in, thread_id)]:
+            raise ThreadBusyError("thread is busy")
+
     async def cancel(self, thread_id: str, run_id: str | None = None) -> None:
         """Cancel the run of a thread, or only the given one, and wait for its end.
 

@@ -10,7 +10,6 @@ from pydantic_core import to_json
 
 from wick_graph import langgraph_config
 from wick_graph.engine.result import new_thread_id
-from wick_graph.errors import ThreadBusyError
 from wick_graph.journal import Journal
 from wick_graph.server import schemas
 from wick_graph.server.guard import Reader, RequestContext, Runner
@@ -59,13 +58,9 @@ async def show(context: Reader, thread_id: schemas.ThreadIdPath) -> Any:
 
 @router.delete("/threads/{thread_id}", status_code=204, response_class=Response)
 async def delete(context: Runner, thread_id: schemas.ThreadIdPath) -> Response:
-    """Delete a thread and all its data; refused while it has a running run."""
+    """Delete a thread and all its data; refused while it has a run, also one that is queued."""
     await context.thread(thread_id)
-    run = context.tenant.runs.live.get(thread_id)
-    if run is not None and run.task is not None and run.event_log.ended:
-        await asyncio.wait([run.task])
-    elif run is not None or await context.saver.leases.aepoch(thread_id) is not None:
-        raise ThreadBusyError("thread is busy")
+    await context.tenant.runs.must_rest(thread_id)
     await context.saver.threads.adelete(thread_id)
     return Response(status_code=204)
 

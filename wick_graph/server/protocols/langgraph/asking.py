@@ -18,7 +18,6 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from wick_graph.engine.agent import Agent
-from wick_graph.errors import ThreadBusyError
 from wick_graph.hooks.approvals import holds_decision, signed
 from wick_graph.messages.validation import read_input
 from wick_graph.server import schemas
@@ -370,7 +369,7 @@ async def _write(context: RequestContext, agent: Agent, thread_id: str, command:
         Problem: It is refused; the thread is as it was.
     """
     context.require("admin")
-    await must_rest(context, thread_id)
+    await context.tenant.runs.must_rest(thread_id)
     source = None
     if command.goto is not None:
         source = _before(agent, command.goto)
@@ -441,17 +440,6 @@ async def _make_room(context: RequestContext, thread_id: str, strategy: str) -> 
     await runs.cancel(thread_id)
     if strategy == "rollback" and busy:
         await context.saver.threads.awithdraw(thread_id)
-
-
-async def must_rest(context: RequestContext, thread_id: str) -> None:
-    """Refuse to change a thread while it has a run.
-
-    Raises:
-        ThreadBusyError: It has one.
-    """
-    live = thread_id in context.tenant.runs.live
-    if live or await context.saver.leases.aepoch(thread_id) is not None:
-        raise ThreadBusyError("thread is busy")
 
 
 def modes_of(given: str | Sequence[str]) -> frozenset[str]:

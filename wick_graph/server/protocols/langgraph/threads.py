@@ -20,7 +20,6 @@ from wick_graph.server.protocols.langgraph.asking import (
     PlaceForm,
     Unsupported,
     agent_named,
-    must_rest,
 )
 from wick_graph.server.schemas import Form
 from wick_graph.service.options import Problem
@@ -307,7 +306,7 @@ async def prune_threads(context: Runner, form: PruneForm) -> Any:
         if await context.saver.threads.aget(thread_id) is None:
             continue
         try:
-            await must_rest(context, thread_id)
+            await context.tenant.runs.must_rest(thread_id)
         except ThreadBusyError:
             continue
         if form.strategy == "delete":
@@ -351,7 +350,7 @@ async def change_thread(
 async def delete_thread(context: Runner, thread_id: schemas.ThreadIdPath) -> Response:
     """Delete a thread and all its data; refused while it has a run."""
     await context.thread(thread_id)
-    await must_rest(context, thread_id)
+    await context.tenant.runs.must_rest(thread_id)
     await context.saver.threads.adelete(thread_id)
     return Response(status_code=204)
 
@@ -460,7 +459,7 @@ async def state_of(context: Reader, thread_id: schemas.ThreadIdPath, form: State
 async def write_state(context: Admin, thread_id: schemas.ThreadIdPath, form: StateForm) -> Any:
     """Write to a thread's state, as one of its nodes."""
     agent = await context.agent_of(thread_id)
-    await must_rest(context, thread_id)
+    await context.tenant.runs.must_rest(thread_id)
     named = form.checkpoint_id or (form.checkpoint.checkpoint_id if form.checkpoint else None)
     if form.as_node is not None and form.as_node not in agent.graph.nodes:
         raise Problem(404, f"as_node: there is no node {form.as_node!r:.80}")
