@@ -89,6 +89,14 @@ def test_the_folder_of_a_backend_is_made(tmp_path: Path) -> None:
         assert (tmp_path / "deep" / "er").is_dir()
 
 
+def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+    with build_agent("a", parsed(tmp_path, 'backend: {type: local, workdir: "~/w"}')):
+        assert (tmp_path / "home" / "w").is_dir()
+        assert not (tmp_path / "~").exists()
+
+
 def test_a_folder_that_cannot_be_made_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "w").write_text("a file")
     with pytest.raises(ConfigError, match=r"agents.yaml:4: agents.a.backend: "):

@@ -38,7 +38,7 @@ TENANTS: Final = ".tenants"
 def folder_of(backend: BackendConfig, base_dir: Path) -> Path:
     """Return the host's folder of a backend; `./workspace` by default."""
     named = backend.folder if backend.type == "docker" else backend.workdir
-    return _joined(base_dir, named or "workspace")
+    return _joined(base_dir, str(_at_home(named or "workspace")))
 
 
 def place_of(config: AgentConfig, base_dir: Path, path: str, *, folder: Path | None = None) -> str:
