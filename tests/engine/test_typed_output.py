@@ -295,8 +295,9 @@ def test_what_is_no_number_of_json_is_no_output(way: str, number: str) -> None:
     written = f'{{"metres": {number}}}'
     bad = calls(("Level", {"metres": float(number)}), unchecked=True) if way == "tool" else written
     agent, _ = typed(bad, output_type=STRATEGIES[way](Level), output_retries=0)
-    with pytest.raises(OutputError, match="NaN and Infinity|not JSON"):
+    with pytest.raises(OutputError, match="NaN and Infinity|not JSON") as told:
         agent.invoke("Go")
+    assert "`output: {retries}` in agents.yaml" in str(told.value)
 
 
 @pytest.mark.parametrize("written", ["Infinity", 10**400])

@@ -350,7 +350,8 @@ class Output:
         return OutputError(
             f"the model gave no valid {' or '.join(self.by_name)} when asked {times}, "
             f"last: {judged.problem}; "
-            "raise output_retries, describe the type better, or choose another model"
+            "raise `output_retries` (`output: {retries}` in agents.yaml), describe the type "
+            "better, or choose another model"
         )
 
     def build(self, value: Mapping[str, Any]) -> Any:
