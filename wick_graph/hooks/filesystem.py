@@ -314,8 +314,8 @@ def _edit_file(fs: FileSystem, turns: Turns, require_unique: bool) -> FuncTool[.
     which = "must be in the file exactly once" if require_unique else "the first occurrence counts"
     return _tool(
         "edit_file",
-        "Replace a text in a file by another one. The text is matched exactly, line ends and "
-        f"indentation included; {which}. A file that changed since it was read is refused.",
+        "Replace a text in a file by another one. The text is matched exactly, indentation "
+        f"included; {which}. A file that changed since it was read is refused.",
         edit_file,
         required=("path", "old_text", "new_text"),
         path=_text("File path to edit"),
