@@ -199,6 +199,17 @@ def test_a_refusal_that_passes_ends_no_stream(scripted: tuple[str, list[bytes]])
     assert all(b"last-event-id: 1" in one.lower() for one in asked[1:])
 
 
+def test_a_refusal_that_outlasts_the_wait_is_told_in_its_own_words() -> None:
+    following = wire.Following(calls.events("r"), reconnect_for=0.0)
+    following.opened(200, {"x-run-id": "r"})
+    following.pause(None)
+    following.opened(503, {})
+    following.refused(503, '{"error": "the server is stopping"}')
+    with pytest.raises(ServerError, match="^the server is stopping$") as told:
+        following.pause(None)
+    assert told.value.status == 503
+
+
 def test_a_server_that_only_pings_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: now[0]))

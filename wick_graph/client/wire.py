@@ -172,11 +172,13 @@ class Following:
         self._run_id: str | None = None
         self._lost_since: float | None = None
         self._tries = 0
+        self._refusal: tuple[int, str] | None = None
         self.ended = False
 
     def opened(self, status: int, headers: Mapping[str, str]) -> bool:
         """Note the head of an answer; return False if the request was refused."""
         self._run_id = headers.get("x-run-id", self._run_id)
+        self._refusal = None
         return status < 400
 
     def refused(self, status: int, text: str) -> None:
@@ -187,6 +189,7 @@ class Following:
         """
         if status not in _NOT_NOW or self._run_id is None:
             checked(status, text)
+        self._refusal = status, text
 
     def lines(self) -> Generator[Event | None, str, None]:
         """Receive lines by `send` and yield the event that a line completes."""
@@ -227,6 +230,8 @@ class Following:
         now = time.monotonic()
         self._lost_since = self._lost_since or now
         if self._run_id is None or now - self._lost_since > self._patience:
+            if problem is None and self._refusal is not None:
+                checked(*self._refusal)
             raise ServerError(f"the stream broke off: {problem or 'it ended too early'}")
         headers = {} if self._last is None else {"Last-Event-ID": str(self._last)}
         self.call = Call("GET", f"/runs/{self._run_id}/events", headers=headers)
