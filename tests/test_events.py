@@ -31,6 +31,7 @@ VALUES: dict[str, Any] = {
     "reasoning": "hm",
     "run_id": "r1",
     "stopped_because": "cancelled",
+    "reason": "why",
     "thread_id": "t1",
     "tool_calls": ({"id": "c1", "name": "add", "args": {}},),
     "usage": {"input_tokens": 3},

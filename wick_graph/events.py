@@ -206,6 +206,8 @@ class Done(_Event):
 
     event: ClassVar[str] = "done"
     stopped_because: StoppedBecause = "done"
+    reason: str = ""
+    """Which limit or guardrail ended the run, or its answer before the end, in a sentence."""
     duration_ms: int = 0
     result: Any = field(default=None, repr=False, compare=False)
 
@@ -214,6 +216,7 @@ class Done(_Event):
         return {
             "stopped_because": self.stopped_because,
             "stop_reason": self.stopped_because,
+            **({"reason": self.reason} if self.reason else {}),
             "total_duration_ms": self.duration_ms,
         }
 

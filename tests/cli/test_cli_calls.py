@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,9 @@ def wick(
         pytest.param(["threads", "list", "-n", "0"], "invalid value for '--limit'", id="limit"),
         pytest.param(["threads", "show", "a/b"], "the thread id 'a/b' is refused", id="show"),
         pytest.param(["threads", "show", "th_1"], "there is no thread th_1;", id="show none"),
+        pytest.param(["threads", "export", "th_1", "-"], "- is no name for a file", id="dash"),
+        pytest.param(["export", "-t", "th_1", "-o", "-"], "- is no name for a file", id="dash too"),
+        pytest.param(["graph", "-f", "dot", "-o", "-"], "- is no name for a file", id="drawn"),
         pytest.param(["threads", "delete", "-y", "th_1"], "no thread th_1", id="delete none"),
         pytest.param(["validate", "-c", "no.yaml"], "no.yaml: no such file", id="file"),
         pytest.param(["token", "create", "--out", "agents.yaml"], "File exists", id="token file"),
@@ -177,6 +181,26 @@ def test_the_reason_is_told_when_a_run_ends_without_an_answer(wick: Wick) -> Non
     code, out, err = wick("run", "-m", "scripted:mute.yaml", "Hi")
     assert (code, out) == (0, "")
     assert "stopped: empty: the model gave no answer\n" in err
+
+
+CUT = """\
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from wick_graph import Agent
+
+cut = AIMessage("It is", response_metadata={"finish_reason": "length"})
+agent = Agent(model=GenericFakeChatModel(messages=iter([cut])))
+"""
+
+
+def test_an_answer_that_was_cut_is_shown_with_a_note(
+    wick: Wick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("cut_short.py").write_text(CUT, "utf-8")
+    code, out, err = wick("run", "--no-stream", "cut_short.py:agent", "Hi")
+    assert (code, out) == (0, "It is\n")
+    assert "note: the model's reply was cut off at its length limit\n" in err
 
 
 def test_a_list_that_is_cut_says_so(wick: Wick) -> None:

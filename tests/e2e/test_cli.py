@@ -186,6 +186,13 @@ def test_text_comes_from_standard_input(place: Place) -> None:
 
 
 @pytest.mark.slow
+def test_an_argument_is_text_also_in_a_locale_without_utf_8(place: Place) -> None:
+    words = ("run", "--json", "-m", "scripted:demo", "é")
+    ended = place.write().wick(*words, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["messages"][0]["content"] == "é"
+
+
 def test_a_model_that_fails_ends_with_code_1_and_the_thread_goes_on(place: Place) -> None:
     place.write("scripted:bad.yaml", bad="steps: [{error: the cable is out}]")
     failed = place.wick("run", "-t", "mine", "Hello")

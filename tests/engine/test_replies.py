@@ -12,8 +12,9 @@ from langchain_core.tools import tool as langchain_tool
 from tests.engine.support import Door, add, agent_of, roles
 from wick_graph import Agent, BaseHook, FuncTool, tool
 from wick_graph.errors import ConfigError
-from wick_graph.events import ChatModelStream
+from wick_graph.events import ChatModelStream, Done
 from wick_graph.hooks import ApprovalHook, Reject
+from wick_graph.server.schemas import run_answer
 from wick_graph.testing import call, calls
 
 
@@ -185,3 +186,29 @@ def test_a_stream_tells_a_refusal(how: str) -> None:
 def test_words_beside_a_refusal_stay_the_answer(door: Door) -> None:
     reply = AIMessage("Sorry.", additional_kwargs={"refusal": "I will not."})
     assert door(answering(reply), "Do it.").text == "Sorry."
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"finish_reason": "length"}, "cut off at its length limit"),
+        ({"stop_reason": "max_tokens"}, "cut off at its length limit"),
+        ({"finish_reason": "content_filter"}, "content filter"),
+        ({"finish_reason": "SAFETY"}, "content filter"),
+        (
+            {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
+            "content filter",
+        ),
+        ({"finish_reason": "stop"}, ""),
+    ],
+)
+def test_an_answer_that_the_provider_ended_early_says_so(told: dict[str, Any], why: str) -> None:
+    result = answering(AIMessage("It is", response_metadata=told)).invoke("Hi.")
+    assert (result.stopped_because, result.text) == ("done", "It is")
+    assert why in result.reason
+    assert bool(why) == bool(result.reason)
+    assert result.to_dict().get("reason", "") == result.reason
+    assert run_answer(result).get("reason", "") == result.reason
+    *_, end = answering(AIMessage("It is", response_metadata=told)).stream("Hi.", tokens=False)
+    assert isinstance(end, Done)
+    assert end.data().get("reason", "") == end.reason == result.reason

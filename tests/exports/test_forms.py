@@ -259,6 +259,7 @@ def test_mistakes_are_sentences(
     journal: Journal, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "name what to export" in exported(capsys)[2]
+    assert "the file x.wickrun and --thread exclude" in exported(capsys, "x.wickrun", "-t", "t")[2]
     assert "there is no thread nope" in exported(capsys, "-t", "nope")[2]
     assert "cannot be read" in exported(capsys, "nope.wickrun")[2]
     code, _, err = exported(capsys, "-t", "t", "-o", str(folder / "no" / "x.html"))

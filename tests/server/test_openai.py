@@ -10,6 +10,9 @@ import openai
 import pytest
 
 from tests.server.support import AGENTS, Served, serving
+from wick_graph.models.call import CUT, FILTERED
+from wick_graph.server.protocols.openai import completion
+from wick_graph.store.server_rows import StreamRow
 
 pytestmark = pytest.mark.xdist_group("openai")  # they share a server
 
@@ -49,6 +52,15 @@ def test_a_chat_that_uses_a_tool(client: openai.OpenAI) -> None:
     assert got.choices[0].finish_reason == "stop"
     assert got.usage is not None
     assert got.usage.total_tokens > 0
+
+
+@pytest.mark.parametrize(("why", "told"), [(CUT, "length"), (FILTERED, "content_filter")])
+def test_an_answer_that_ended_early_says_so_in_openai_s_words(why: str, told: str) -> None:
+    row = StreamRow(thread_id="t", run_id="r", status="done", started=0, ended=1, first=1, asked={})
+    answer = {"response": "It is", "stopped_because": "done", "reason": why, "usage": {}}
+    named = {"thread_id": "t", "run_id": "r", "tool_calls": [], "interrupts": []}
+    made = completion(row, "default", {**answer, **named})
+    assert made["choices"][0]["finish_reason"] == told
 
 
 def test_a_model_is_described(client: openai.OpenAI) -> None:

@@ -153,7 +153,12 @@ def export(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="File to write to.", show_default=False
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="File to write to.",
+            show_default=False,
+            callback=output.no_dash,
         ),
     ] = None,
     agent: Annotated[
@@ -362,8 +367,10 @@ def _opened(
     from wick_graph.exports.wickrun import open_wickrun
     from wick_graph.journal import Journal
 
-    if (file is None) == (thread is None):
+    if file is None and thread is None:
         raise ConfigError("name what to export: --thread ID, or a .wickrun file")
+    if file is not None and thread is not None:
+        raise ConfigError(f"the file {file} and --thread exclude each other; pass one of them")
     if file is not None:
         with open_wickrun(file) as recording:
             yield recording.journal, recording.saver

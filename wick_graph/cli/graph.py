@@ -154,7 +154,9 @@ def graph(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to this file."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write to this file.", callback=output.no_dash
+        ),
     ] = None,
     thread: Annotated[
         str | None,

@@ -26,7 +26,7 @@ from typing import Any, Final, TextIO
 import typer
 
 from wick_graph.constants import TURNING
-from wick_graph.errors import HookError, RunError, StorageError, ToolError, WickError
+from wick_graph.errors import ConfigError, HookError, RunError, StorageError, ToolError, WickError
 
 FAILED: Final = 1
 """Exit code: the run, or the database, failed."""
@@ -104,6 +104,25 @@ def silence() -> None:
         except (OSError, ValueError):
             with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:  # noqa: PTH123  # a device
                 os.dup2(nothing.fileno(), stream.fileno())
+
+
+def no_dash(file: Path | None) -> Path | None:
+    """Refuse `-` as a file to write: elsewhere it is standard input, never a name.
+
+    Raises:
+        ConfigError: The file is `-`.
+    """
+    if file == Path("-"):
+        raise ConfigError("- is no name for a file; name the file to write")
+    return file
+
+
+def unicode(word: str) -> str:
+    """Return an argument or a typed line as text: a locale without UTF-8 leaves its bytes in it."""
+    try:
+        return os.fsencode(word).decode()
+    except UnicodeError:  # it is text, or no text at all
+        return word
 
 
 def safe(text: str) -> str:

@@ -160,9 +160,13 @@ class Turns:
             result = self.view.result
 
     def say_why(self) -> None:
-        """Print why the last run stopped without an answer, and how to answer its questions."""
+        """Print why the last run gave no whole answer, and how to answer its questions."""
         result = self.view.result
-        if result is None or result.stopped_because == "done":
+        if result is None:
+            return
+        if result.stopped_because == "done":
+            if result.reason:
+                output.say(f"note: {result.reason}", dim=True)
             return
         questions = len(result.interrupts)
         output.say(f"stopped: {why(result.stopped_because, result.reason, questions)}")
@@ -452,6 +456,7 @@ def _read(text: str) -> str:
     from wick_graph.errors import MessageError
     from wick_graph.messages.validation import read_input
 
+    text = output.unicode(text)
     if text == _STDIN:
         try:
             text = sys.stdin.buffer.read().decode("utf-8-sig")

@@ -195,7 +195,13 @@ def fork(
 def export(
     thread_id: Annotated[str, _ID],
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The exported file.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="The exported file.",
+            show_default=False,
+            callback=output.no_dash,
+        ),
     ],
     plain: Annotated[
         bool,

@@ -130,7 +130,7 @@ def _approved(short: str, asked: Sequence[Question]) -> _Given:
 def _rejected(written: str, asked: Sequence[Question]) -> _Given:
     short, _, message = written.partition("=")
     question = _approval("--reject", short, asked)
-    return question, _decided(question, "reject", message=message)
+    return question, _decided(question, "reject", message=output.unicode(message))
 
 
 def _edited(written: str, asked: Sequence[Question]) -> _Given:
@@ -170,7 +170,7 @@ def _pair(flag: str, written: str, what: str) -> tuple[str, str]:
     short, equals, text = written.partition("=")
     if not equals:
         raise ConfigError(f"{flag} {written[:40]}: write {flag} ID={what}")
-    return short, text
+    return short, output.unicode(text)
 
 
 def _object(text: str) -> dict[str, Any] | str:
@@ -232,7 +232,7 @@ def line(prompt: str, *, prefilled: str = "") -> str:
         import readline
 
         readline.set_startup_hook((lambda: readline.insert_text(prefilled)) if prefilled else None)
-    return input(prompt)
+    return output.unicode(input(prompt))
 
 
 def _is_approval(asked: Question) -> bool:

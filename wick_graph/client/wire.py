@@ -285,7 +285,10 @@ _MAKERS: Final[dict[str, _Made]] = {
         interrupt_id=data["id"], value=data["value"], **ids
     ),
     "done": lambda name, data, ids: Done(
-        stopped_because=data["stopped_because"], duration_ms=data["total_duration_ms"], **ids
+        stopped_because=data["stopped_because"],
+        reason=data.get("reason", ""),
+        duration_ms=data["total_duration_ms"],
+        **ids,
     ),
     "error": lambda name, data, ids: Failed(
         error=data["error"], stopped_because=data.get("stopped_because", "failed"), **ids

@@ -15,6 +15,7 @@ from wick_graph.core.usage import Cost, Usage
 from wick_graph.errors import ConfigError, OutputError
 from wick_graph.messages import estimate_tokens, to_wick
 from wick_graph.messages.base import Lent
+from wick_graph.models.call import early_end
 from wick_graph.models.structured import Output, OutputT
 from wick_graph.runtime.context import Run
 from wick_graph.types import THREAD_ID_PATTERN, StoppedBecause
@@ -32,7 +33,7 @@ class Result(Generic[OutputT]):
     """Pass it to the next call to continue the same conversation."""
     stopped_because: StoppedBecause
     reason: str = ""
-    """Which limit or guardrail ended the run, in a sentence."""
+    """Which limit or guardrail ended the run, or its answer before the end, in a sentence."""
     model: str
     """The model that gave the answer."""
     messages: list[BaseMessage] = field(repr=False)
@@ -114,6 +115,9 @@ def result_of(
     answered = isinstance(last, AIMessage) and not last.tool_calls and run.stopped != "empty"
     text = last.text if answered and last is not None else ""
     because = run.stopped or "done"
+    reason = run.reason
+    if because == "done" and isinstance(last, AIMessage):
+        reason = early_end(last)
     found = values.get("output") if output is not None else None
     found = found if isinstance(found, Mapping) else {}  # an edit may write anything
     given = because == "done" and "data" in found
@@ -127,7 +131,7 @@ def result_of(
         made=made,
         thread_id=thread_id,
         stopped_because=because,
-        reason=run.reason,
+        reason=reason,
         model=run.model or model,
         messages=messages,
         todos=list(values.get("todos") or ()),

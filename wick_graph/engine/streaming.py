@@ -667,7 +667,8 @@ def _last(call: Call, result: Result, output: OutputReader | None) -> list[Event
     if output is not None and result.structured not in (None, output.last):
         attempt = max(1, output.attempt)
         asked.append(OutputDelta(attempt=attempt, output=result.structured, **ids))
-    return [*asked, Done(stopped_because=why, duration_ms=spent, result=result, **ids)]
+    told: dict[str, Any] = {"reason": result.reason, "result": result, **ids}
+    return [*asked, Done(stopped_because=why, duration_ms=spent, **told)]
 
 
 def _untold(run: Run, result: Result, ids: Mapping[str, Any]) -> Iterator[Event]:

@@ -109,6 +109,14 @@ _TELL_THEIR_END: Final = frozenset({"openai", "anthropic", "ollama", "google_gen
 
 _CUT_SHORT: Final = frozenset({"length", "max_tokens", "incomplete"})
 
+_WITHHELD: Final = frozenset(
+    {"content_filter", "refusal", "safety", "prohibited_content", "blocklist", "recitation", "spii"}
+)
+
+CUT: Final = "the model's reply was cut off at its length limit"
+
+FILTERED: Final = "the provider's content filter ended the model's reply"
+
 _THOUGHT: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
 
 _CALL_BLOCKS: Final = frozenset({"tool_use", "tool_call", "function_call"})
@@ -175,6 +183,17 @@ def ensure_whole(message: AIMessage) -> AIMessage:
     if metadata.get("model_provider") in _TELL_THEIR_END and not any(map(metadata.get, _FINISH)):
         raise ConnectionError("the model's reply was cut off: the stream ended too early")
     return message
+
+
+def early_end(message: AIMessage) -> str:
+    """Say why the provider ended a reply before its end; empty for a whole one."""
+    metadata = message.response_metadata
+    more = metadata.get("incomplete_details")  # of OpenAI's Responses
+    given = more.get("reason") if isinstance(more, Mapping) else None
+    reasons = {str(why).lower() for why in (given, *map(metadata.get, _FINISH))}
+    if reasons & _WITHHELD:
+        return FILTERED
+    return CUT if reasons & _CUT_SHORT else ""
 
 
 def is_empty(message: AIMessage) -> bool:
@@ -366,8 +385,7 @@ def _distrust_the_last(message: AIMessage, calls: list[ToolCall], bad: dict[str,
     LangChain completes partial arguments when it merges a stream, so a call that looks good may
     be half a call. If another call is known to be broken, the last one is whole.
     """
-    reasons = {str(message.response_metadata.get(key)).lower() for key in _FINISH}
-    if not reasons & _CUT_SHORT:
+    if early_end(message) != CUT:
         return
     last = str(calls[-1]["id"])
     if last in bad or not bad:

@@ -409,6 +409,8 @@ class RunAnswer(Answer):
     """The agent's answer."""
     stopped_because: StoppedBecause
     """Why the run stopped."""
+    reason: str = ""
+    """Which limit or guardrail ended the run, or its answer before the end, in a sentence."""
     tool_calls: list[CallAnswer]
     """The calls of this run, in order."""
     todos: list[dict[str, Any]]
@@ -570,6 +572,7 @@ def run_answer(result: Result) -> dict[str, Any]:
         "thread_id": result.thread_id,
         "response": result.text,
         "stopped_because": result.stopped_because,
+        **({"reason": result.reason} if result.reason else {}),
         "model": result.model,
         "tool_calls": result.tool_calls,
         "todos": result.todos,

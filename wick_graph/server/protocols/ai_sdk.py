@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field, ValidationError
 
 from wick_graph.engine.agent import Agent
+from wick_graph.models.call import CUT, FILTERED
 from wick_graph.server import schemas
 from wick_graph.server.guard import Answerer, Reader, RequestContext
 from wick_graph.server.protocols.langgraph import shapes
@@ -238,6 +239,8 @@ def _frame(told: Json) -> bytes:
 
 _ENDS: Final = {"limit": "length", "guardrail": "content-filter", "interrupted": "tool-calls"}
 
+_EARLY: Final = {CUT: "length", FILTERED: "content-filter"}
+
 
 class _Message:
     """Turns the events of an exchange into the chunks of one message; each result comes once."""
@@ -275,7 +278,9 @@ class _Message:
             return
         if self._steps:
             yield {"type": "finish-step"}
-        yield {"type": "finish", "finishReason": _ENDS.get(data["stopped_because"], "stop")}
+        early = _EARLY.get(data.get("reason", ""))
+        why = early or _ENDS.get(data["stopped_because"], "stop")
+        yield {"type": "finish", "finishReason": why}
 
     def _step(self) -> Iterator[Json]:
         if self._steps and not self._in_step:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 
 from wick_graph.errors import did_you_mean
 from wick_graph.messages.validation import read_history
+from wick_graph.models.call import CUT, FILTERED
 from wick_graph.server import schemas
 from wick_graph.server.guard import Reader, RequestContext, Runner
 from wick_graph.server.routes.runs import SUSPENDED, finished, streamed
@@ -28,6 +29,8 @@ from wick_graph.store.server_rows import StreamRow
 
 _ENDS: Final = {"done": "stop", "limit": "length", "empty": "stop", "guardrail": "content_filter"}
 
+_EARLY: Final = {CUT: "length", FILTERED: "content_filter"}
+
 _WAITING: Final = "interrupted"
 
 _DONE: Final = b"data: [DONE]\n\n"
@@ -39,7 +42,7 @@ def completion(row: StreamRow, model: str, answer: Mapping[str, Any]) -> dict[st
         "index": 0,
         "message": {"role": "assistant", "content": answer["response"], "refusal": None},
         "logprobs": None,
-        "finish_reason": _ENDS.get(answer["stopped_because"], "stop"),
+        "finish_reason": _finish(answer),
     }
     return {
         **_head(row, model, "chat.completion"),
@@ -47,6 +50,11 @@ def completion(row: StreamRow, model: str, answer: Mapping[str, Any]) -> dict[st
         "usage": usage_of(answer["usage"]),
         "wick": {key: answer[key] for key in ("thread_id", "run_id", "tool_calls", "interrupts")},
     }
+
+
+def _finish(ended: Mapping[str, Any]) -> str:
+    early = _EARLY.get(ended.get("reason", ""))
+    return early or _ENDS.get(ended["stopped_because"], "stop")
 
 
 def unanswered(row: StreamRow, interrupts: Sequence[Mapping[str, Any]]) -> Problem:
@@ -137,7 +145,7 @@ class Chunks:
         given = self._output is not None and why == "done"
         whole = json.dumps(self._output, ensure_ascii=False) if given else self._said
         lines = self._chunk({"content": whole}) if whole else b""
-        lines += self._chunk({}, _ENDS.get(why, "stop"))
+        lines += self._chunk({}, _finish(data))
         if self._usage:
             used = usage_of(data.get("usage", {}))
             lines += _line({**self._head, "choices": [], "usage": used})
