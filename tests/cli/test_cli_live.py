@@ -66,6 +66,15 @@ def test_the_answer_is_printed_once(
     assert live.result is not None
 
 
+@pytest.mark.parametrize("tokens", [True, False])
+def test_a_fallback_is_named_once(tokens: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    fails = events.ChatModelRetry(name="down", error="no", delay=0)
+    live = Live(tokens=tokens)
+    for event in (start(), fails, fails, *ANSWER):
+        live(event)
+    assert capsys.readouterr().err.splitlines()[2:] == ["m answers instead of down"]
+
+
 def test_a_reply_that_begins_anew_stands_on_a_line_of_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

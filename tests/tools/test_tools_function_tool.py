@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from langgraph.prebuilt import ToolRuntime
 from pydantic import BaseModel
 
 from wick_graph.errors import ConfigError, ToolError
@@ -421,6 +422,10 @@ def untyped(a: Unknown) -> None:
     """Do it."""
 
 
+def with_runtime(a: int, runtime: ToolRuntime) -> None:
+    """Do it."""
+
+
 def undescribed(a: int) -> None: ...
 
 
@@ -452,6 +457,7 @@ REFUSED: list[Any] = [
     ),
     pytest.param(lambda: bind_tool(unresolved), "'Missing', which cannot be found", id="hint"),
     pytest.param(lambda: bind_tool(untyped), "no JSON schema", id="type"),
+    pytest.param(lambda: bind_tool(with_runtime), "LangChain's @tool, or", id="runtime"),
     pytest.param(
         lambda: bind_tool(variadic), r"parameter \*a cannot be passed by name", id="variadic"
     ),

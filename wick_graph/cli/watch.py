@@ -311,6 +311,8 @@ class Live(View):
         self._open_line = False
         self._streamed = ""
         """Text of the current reply."""
+        self._failing = ""
+        """The model of a call that failed and is tried again."""
         self._shown = ""
         """The last complete reply that was shown."""
         self._several = False
@@ -322,6 +324,7 @@ class Live(View):
 
     def on_chat_model_stream(self, event: events.ChatModelStream) -> None:
         """Show a piece of text at once."""
+        self._say_fallback(event.name)
         self._streamed += event.delta
         if self._tokens and event.delta:
             output.write(event.delta)
@@ -333,10 +336,17 @@ class Live(View):
         again = f"again in {event.delay:.1f} s" if event.delay else "again"
         error = output.shorten(event.error, output.line_width() - 40)
         output.say(f"the model call failed ({error}); trying {again}", dim=True)
-        self._streamed = ""
+        self._streamed, self._failing = "", event.name
+
+    def _say_fallback(self, model: str) -> None:
+        """Name the model that answers if it is not the one that failed."""
+        if self._failing not in ("", model):
+            output.say(f"{model} answers instead of {self._failing}", dim=True)
+        self._failing = ""
 
     def on_chat_model_end(self, event: events.ChatModelEnd) -> None:
         """End a reply; show it now if it was not streamed."""
+        self._say_fallback(event.name)
         if self._tokens and event.content and not self._streamed:
             output.write(event.content)
             self._open_line = not event.content.endswith("\n")

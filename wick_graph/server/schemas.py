@@ -277,7 +277,7 @@ class RespondForm(Form):
     """The answer, which `answered` needs: `approve`, `reject` or another decision about a call, as
     an object; or what a graph asks for."""
     metadata: dict[str, Any] | None = None
-    """Facts for the record, such as who decided."""
+    """Facts that a client sends along; they are accepted, and not kept."""
 
 
 class ForkForm(Form):

@@ -286,6 +286,12 @@ def _closed_over(fn: Any) -> dict[str, Any]:
     return found
 
 
+def _is_runtime(hint: Any) -> bool:
+    """Say whether a type is LangChain's `ToolRuntime`, without loading it."""
+    kind = get_origin(hint) or hint
+    return getattr(kind, "__name__", "") == "ToolRuntime"
+
+
 def _model(name: str, fields: dict[str, Any]) -> tuple[type[BaseModel], dict[str, Any]]:
     try:
         model = create_model(
@@ -295,6 +301,11 @@ def _model(name: str, fields: dict[str, Any]) -> tuple[type[BaseModel], dict[str
         )
         schema = model.model_json_schema(schema_generator=_Schema)
     except (PydanticUserError, TypeError, ValueError) as error:
+        if any(_is_runtime(hint) for hint, _ in fields.values()):
+            raise ConfigError(
+                f"tool {name}: only LangChain's tools get a ToolRuntime; make it with LangChain's "
+                "@tool, or take a ToolContext instead"
+            ) from error
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise ConfigError(
             f"tool {name}: a parameter's type has no JSON schema ({reason}); "
