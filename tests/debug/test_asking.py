@@ -277,6 +277,23 @@ def test_a_file_is_looked_at_and_never_run(world: World, recorded: str, tmp_path
             session.run("Hello", timeout=WAIT)
 
 
+def test_an_agent_of_another_store_runs_nothing_in_its_own_thread_of_the_same_id(
+    world: World, recorded: str, tmp_path: Path
+) -> None:
+    agent, _ = world.agent(f"sqlite:///{tmp_path / 'other.db'}")
+    agent.invoke("mine", thread_id="t")
+    before, added = agent.threads.get("t"), list(world.added)
+    with agent:
+        with DebugSession.open(recorded, "t", agent=agent) as session:
+            refused = pytest.raises(DebugError, match="store is not the one of this thread")
+            with refused:
+                session.run("Hello", timeout=WAIT)
+        after = agent.threads.get("t")
+    assert before is not None
+    assert after is not None
+    assert (after.steps, world.added) == (before.steps, added)
+
+
 def test_lost_moments_are_told(world: World, recorded: str) -> None:
     path = recorded.removeprefix("sqlite:///")
     with sqlite3.connect(path) as db:

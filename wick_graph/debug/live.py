@@ -147,8 +147,8 @@ class LiveRun:
         """The agent for runs, if one was given."""
         self.context: Any = None
         """The context for runs, which no recording has."""
-        self.read_only = False
-        """Whether the recording is a file, which cannot run."""
+        self.read_only = ""
+        """Why nothing runs in the recording's thread; empty if runs may."""
         self.store: Any = None
         """The store, or the URL, for recordings of graphs without an `SqlSaver`."""
         self.copies: SqlSaver | None = None
@@ -550,10 +550,10 @@ class LiveRun:
         """Check that a run can start now.
 
         Raises:
-            DebugError: The session is over a file, or a run goes on.
+            DebugError: The session is over a file or another store's thread, or a run goes on.
         """
-        if self.read_only:  # its thread may be one of another database
-            raise DebugError("this is a file; open the thread's database to run something")
+        if self.read_only:
+            raise DebugError(self.read_only)
         if self.joined is not None:
             raise DebugError("a run goes on in this session; end it first")
 

@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from wick_graph.debug.timeline import BranchReader, Timeline, checkpoints_only, shape_of
+from wick_graph.engine.agent import Agent
 from wick_graph.errors import DebugError, ThreadNotFoundError
 from wick_graph.exports.wickrun import open_wickrun
 from wick_graph.journal.entry import RunRecord
 from wick_graph.journal.journal import Journal
 from wick_graph.journal.run_start import about
 from wick_graph.store.saver import SqlSaver
+from wick_graph.store.threads import ThreadInfo
 
 SUFFIX = ".wickrun"
 
@@ -28,7 +30,8 @@ class Found:
     agent: Any
     banners: list[str]
     close: Callable[[], None]
-    read_only: bool = False
+    read_only: str = ""
+    """Why nothing runs in its thread; empty if runs may."""
     waits: bool = False
     """Whether the thread waits in its store between two steps, and can be continued."""
 
@@ -57,8 +60,25 @@ def find(source: Any, thread_id: str | None, agent: Any, branch: int | None) -> 
         raise
     banners += other_code(journal, agent)
     info, is_file = saver.threads.look(journal.thread_id), _is_file(source)
+    why = _FILE if is_file else _ELSEWHERE if _is_elsewhere(agent, saver, info) else ""
     waits = info is not None and info.status == "waiting" and not is_file
-    return Found(journal, timeline, agent, banners, close, read_only=is_file, waits=waits)
+    return Found(journal, timeline, agent, banners, close, read_only=why, waits=waits)
+
+
+_FILE: Final = "this is a file; open the thread's database to run something"
+
+_ELSEWHERE: Final = (
+    "the agent's store is not the one of this thread; give the agent this store to run something"
+)
+
+
+def _is_elsewhere(agent: Any, saver: SqlSaver, info: ThreadInfo | None) -> bool:
+    """Say whether an agent would run in another store's thread, which may have the same id."""
+    own = agent.store if isinstance(agent, Agent) else None
+    if info is None or own is saver or not isinstance(own, SqlSaver):
+        return False
+    there = own.threads.look(info.thread_id)
+    return there is None or there.created != info.created
 
 
 def _opened(
