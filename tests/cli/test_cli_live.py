@@ -70,7 +70,8 @@ def test_the_answer_is_printed_once(
 def test_a_fallback_is_named_once(tokens: bool, capsys: pytest.CaptureFixture[str]) -> None:
     fails = events.ChatModelRetry(name="down", error="no", delay=0)
     live = Live(tokens=tokens)
-    for event in (start(), fails, fails, *ANSWER):
+    told: list[Any] = [start(), fails, fails, *ANSWER]
+    for event in told:
         live(event)
     assert capsys.readouterr().err.splitlines()[2:] == ["m answers instead of down"]
 

@@ -100,7 +100,10 @@ def test_an_approved_call_survives_a_crash_without_a_second_question(
     assert messages[0].startswith(read)
 
 
-def test_the_same_answer_given_again_after_a_crash_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [Approve(), Reject("too late")])
+def test_an_answer_given_again_after_a_crash_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, again: Any
+) -> None:
     with agent_on(tmp_path, "never") as agent:
         (asked,) = agent.invoke("Go", thread_id="t").interrupts
 
@@ -110,6 +113,7 @@ def test_the_same_answer_given_again_after_a_crash_changes_nothing(tmp_path: Pat
 
     assert life(approves_and_dies) == DIED
     with agent_on(tmp_path, "never") as agent:
-        result = agent.resume("t", {asked.id: Reject("too late")})
+        result = agent.resume("t", {asked.id: again})
+    assert ("has got another answer before" in caplog.text) == isinstance(again, Reject)
     assert [m.text for m in result.messages if m.type == "tool"] == ["did it"]
     assert (tmp_path / "log").read_text("utf-8").split() == ["it"]

@@ -173,6 +173,7 @@ async def store_answers(
         resume = signed(resume) if holds_decision(resume) else resume
         _notify(run.listener, resume, {}, asked)
         return Command(resume=resume, update=given.update, goto=given.goto)
+    _warn_of_changed(saved, answers)
     for question in asked:
         if question.waits and question.id in answers:
             answers[question.id] = _bound(answers[question.id], question, run.thread_id)
@@ -224,6 +225,23 @@ def _by_id(answer: Any, waiting: list[Question]) -> dict[str, Any] | None:
             "give a mapping from interrupt ids to answers"
         )
     return {waiting[0].id: answer} if waiting else None
+
+
+def _warn_of_changed(saved: Any, answers: Mapping[str, Any]) -> None:
+    """Warn of another answer to a question of this step that is answered: the first one holds."""
+    for task, channel, stored in () if saved is None else saved.pending_writes or ():
+        for n, old in enumerate(_listed(stored) if channel == RESUME else ()):
+            new = answers.get(_slot(task, n), _NOTHING)
+            if new is not _NOTHING and _meaning(new) != _meaning(old):
+                text = "the question %s has got another answer before; that one holds"
+                _log.warning(text, _slot(task, n)[:8])
+
+
+def _meaning(answer: Any) -> Any:
+    """Return a decision without who took it and about which call; else the answer."""
+    if not decides(answer):
+        return answer
+    return {key: value for key, value in answer.items() if key not in ("hash", "by")}
 
 
 def _bound(answer: Any, question: Question, thread_id: str | None) -> Any:
