@@ -93,7 +93,11 @@ async def _turn(
     request: ModelRequest, state: Mapping[str, Any], ctx: NodeContext, writes: Writes
 ) -> _Turn:
     """Ask for a reply, and prepare it for the thread."""
+    known = len(writes)
     reply, asked = await through_hooks(request, ctx, writes)
+    for channel, value in writes[known:] if ctx.run.around is not None else ():
+        if channel == "cost":
+            ctx.run.spend(channel, value)
     reply = spoken(reply) if ctx.spec.output is None else reply
     writes.append(("iteration", state.get("iteration", 0) + 1))
     if is_empty(reply):

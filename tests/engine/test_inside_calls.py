@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from langgraph.store.memory import InMemoryStore
 from wick_graph import Agent, BaseHook, ToolContext, events, tool
 from wick_graph.errors import ConfigError
 from wick_graph.hooks import ApprovalHook, Approve, Tripwire
+from wick_graph.hooks.budget import Budget, BudgetHook
 from wick_graph.messages import Processors, to_llm_dict
 from wick_graph.testing import ScriptedModel
 
@@ -81,6 +83,28 @@ def test_an_agent_inside_a_call_sends_its_messages_through_its_own_processors() 
     assert within.calls[0].messages[-1].text == "? (inner)"
     assert model.calls[-1].messages[0].text == "Go (outer)"
     assert result.usage.calls == 3
+
+
+def test_what_an_agent_inside_a_call_uses_counts_in_the_thread_and_in_its_budget() -> None:
+    def priced(usage: Any, model: str, provider: str | None = None) -> Decimal:
+        return Decimal("0.01")
+
+    def deep(depth: int) -> Agent[Any]:
+        replies: list[Any] = [asks(("ask", "a", {"text": "?"})), "So."] if depth else ["So."]
+        tools = [calling(deep(depth - 1))] if depth else []
+        return Agent(f"a{depth}", ScriptedModel(replies), tools=tools, hooks=hooks)
+
+    hooks = [BudgetHook(prices=priced)]
+    model = ScriptedModel([asks(("ask", "a", {"text": "?"})), "So."])
+    with Agent("outer", model, tools=[calling(deep(1))], hooks=hooks, store="sqlite://") as outer:
+        result = outer.invoke("Go", thread_id="t")
+        assert result.usage.calls == 5
+        assert result.thread_usage == result.usage
+        assert result.cost is not None
+        assert result.cost.usd == Decimal("0.05")
+        more = [BudgetHook(Budget(usd=0.05, per="thread"), prices=priced)]
+        after = Agent("outer", ScriptedModel(["no"]), hooks=more, store=outer.store)
+        assert after.invoke("More", thread_id="t").stopped_because == "limit"
 
 
 @pytest.mark.parametrize("direct", [False, True])

@@ -97,7 +97,7 @@ def _inside(graph: RunGraph, config: Any, options: dict[str, Any]) -> tuple[Any,
     run, runtime = around.get(langgraph_config.RUN), around.get(langgraph_config.RUNTIME)
     spec, own = graph.spec, dict[str, Any]()
     if run is not None:
-        own[langgraph_config.RUN] = run.inner()
+        own[langgraph_config.RUN] = run.inner(around.get(langgraph_config.CHECKPOINT_NS, ""))
     if runtime is not None and runtime.store is None and graph.store is not None:
         own[langgraph_config.RUNTIME] = runtime.override(store=graph.store)
     if spec.context is not None:

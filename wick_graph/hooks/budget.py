@@ -72,7 +72,8 @@ class BudgetHook(BaseHook):
 
     The run then ends with a text that says so, and `stopped_because` is `limit`. No call is cut
     short, so the last one may exceed the budget. Place it last: the innermost layer also sees the
-    calls that other hooks make.
+    calls that other hooks make. An agent that runs inside a tool call counts if it has this hook
+    too.
 
     Args:
         budget: The limit; without one the cost is only counted.

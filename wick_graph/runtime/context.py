@@ -20,7 +20,7 @@ from wick_graph.core.bridge import Bridge
 from wick_graph.core.context import ContextSchema
 from wick_graph.core.moments import NULL_LISTENER, JournalOptions, Listener, Listeners, Place
 from wick_graph.core.request import ModelRequest, raw, shown, state_view
-from wick_graph.core.state import LASTING, StateSchema
+from wick_graph.core.state import LASTING, StateSchema, add_numbers
 from wick_graph.core.stopping import Stop
 from wick_graph.core.usage import Usage
 from wick_graph.errors import ConfigError
@@ -282,14 +282,19 @@ class Run:
     """Of a stopped run: chunks that the shorter loop (`engine/lean.py`) told no reader."""
     around: Run | None = field(default=None, repr=False)
     """Of an agent that runs inside a call of another one: that one's run."""
+    place: str = ""
+    """Of such an agent: the namespace of the call around it."""
+    within: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict, repr=False)
+    """What agents inside calls have used, by the call's namespace and the channel."""
 
-    def inner(self) -> Run:
+    def inner(self, place: str) -> Run:
         """Return the part of this run that is an agent inside one of its calls.
 
         It has the thread, its lease and its ledger. Its end is not the end of this run, its
         messages are other ones, and what it says is no part of this run's answer.
         """
         made = replace(self, around=self, usage=Usage(), model="", caches=None, pending={})
+        made.place, made.within = place, {}
         made.asked, made.cleared, made.untold = None, {}, ()
         made.listener, made.reader = Listeners.without(self.listener, self.reader), None
         made.ran = made.ended = made.withdrawn = False
@@ -298,9 +303,19 @@ class Run:
 
     def count(self, used: Usage) -> None:
         """Add the usage of a model call, to the runs around this one too."""
-        self.usage += used
-        if self.around is not None:
-            self.around.count(used)
+        run: Run | None = self
+        while run is not None:
+            run.usage += used
+            run = run.around
+        self.spend("usage", used.to_dict())
+
+    def spend(self, channel: str, numbers: Mapping[str, int]) -> None:
+        """Note numbers for the calls around this run, which write them to their own channels."""
+        run = self
+        while run.around is not None:
+            kept = run.around.within.setdefault(run.place, {})
+            kept[channel] = add_numbers(kept.get(channel), numbers)
+            run = run.around
 
     def with_context(self, spec: AgentSpec, given: Any) -> Any:
         """Return the run's context; what the caller gives is checked once.

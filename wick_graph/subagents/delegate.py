@@ -493,7 +493,7 @@ def _before(ctx: ToolContext) -> int:
 
 def counted(result: Result, ctx: ToolContext, update: Mapping[str, Any]) -> dict[str, Any]:
     """Add a child's usage to its parent's, and to an update of the parent's state."""
-    run_of(ctx.config).usage += result.thread_usage
+    run_of(ctx.config).count(result.thread_usage)
     made = {**update, "usage": add_numbers(update.get("usage"), result.thread_usage.to_dict())}
     if result.thread_cost is not None:
         spent = {k: v for k, v in result.thread_cost.to_dict().items() if type(v) is int and v}
