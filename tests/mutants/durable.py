@@ -419,4 +419,36 @@ DURABLE: Final = (
         ("test_a_kill_between_the_reply_and_the_end_asks_no_model",),
         ("Router.invoke", "observed=run.observed or gives,", "observed=run.observed,"),
     ),
+    mutant(
+        "lease-kept-by-a-run-that-is-gone",
+        "A run that was left while it closed leaves its thread free.",
+        (
+            "test_who_asks_twice_does_not_wait_for_the_closing",
+            "test_a_ctrl_c_at_any_step_of_the_closing_leaves_the_thread_free",
+        ),
+        ("_Ending.__aexit__", "store.leases.give_up(lease, lease.charges)", "pass"),
+    ),
+    mutant(
+        "waits-without-a-question",
+        "A thread whose question was dropped waits no more, so that it can be swept.",
+        ("test_an_update_that_drops_the_question_leaves_a_thread_that_is_done",),
+        ("_CheckpointEntry.apply", "step.end_waiting()", "pass"),
+    ),
+    mutant(
+        "approved-call-given-up",
+        "A call that was approved runs before the message behind the approval is answered.",
+        ("test_a_message_behind_an_approval_does_not_give_the_call_up",),
+        (
+            "Conversations.handle",
+            "await self._decided_before(await self.sessions.thread(first.key))",
+            "pass",
+        ),
+        ("Gateway._queue", "if word in DECISIONS:", "if False:"),
+    ),
+    mutant(
+        "deleted-thread-keeps-its-lease",
+        "A run whose thread is deleted ends at once.",
+        ("test_a_run_whose_thread_is_being_deleted_writes_nothing_more",),
+        ("mark_deleted", "db.executemany(_NO_LEASE, [(number,) for number in numbers])", "pass"),
+    ),
 )

@@ -187,4 +187,20 @@ FAITHFUL: Final = (
         ("test_an_invoke_that_a_library_has_replaced_is_called",),
         ("serves_invoke", 'return now == _found.get("invokes")', "return True"),
     ),
+    mutant(
+        "agent-in-a-call-ends-the-run-around-it",
+        "An agent inside a call has an end of its own.",
+        ("test_a_guardrail_of_an_agent_inside_a_call_ends_that_agent_alone",),
+        (
+            "_inside",
+            'run.inner(around.get(langgraph_config.CHECKPOINT_NS, ""))',
+            "run",
+        ),
+    ),
+    mutant(
+        "call-again-knows-nothing",
+        "Each call of the model within a step is told what the ones before wrote.",
+        ("test_a_hook_that_asks_again_does_not_get_beyond_the_budget",),
+        ("_onion", "if new else asked", "if False else asked"),
+    ),
 )

@@ -205,4 +205,16 @@ VISIBLE: Final = (
         ("test_each_tool_is_treated_by_its_policy",),
         ("Policy", 'other: Choice = "recorded"', 'other: Choice = "live"'),
     ),
+    mutant(
+        "parallel-visits-in-order",
+        "Parallel calls are compared call by call, whichever began first.",
+        ("test_parallel_visits_are_compared_call_by_call",),
+        ("_pairs", "_ALIKE if len(one) > 1 or len(other) > 1 else _ALIKE[-1:]", "_ALIKE[-1:]"),
+    ),
+    mutant(
+        "edited-call-told-as-recorded",
+        "The preview of a fork says which calls its own edits make.",
+        ("test_a_fork_of_a_parallel_step_runs_no_sibling_again",),
+        ("Forker._will_execute", "yield one if edit is None else _edited(one, edit)", "yield one"),
+    ),
 )
