@@ -14,6 +14,7 @@ import langgraph._internal._constants as langgraph_constants
 import pytest
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.graph.state import _CHANNEL_BRANCH_TO
 
 import wick_graph
 from tests.source import IMPORTABLE, MODULES, ROOT, is_type_checking
@@ -149,6 +150,10 @@ def test_the_task_of_writes_without_a_task_is_langgraphs_own() -> None:
     assert langgraph_config.NULL_TASK_ID == langgraph_constants.NULL_TASK_ID
 
 
+def test_the_channel_that_triggers_a_node_is_langgraphs_own() -> None:
+    assert _CHANNEL_BRANCH_TO == langgraph_config.TO + "{}"
+
+
 OWN = (
     "TYPE_CHECKING",
     "RUN",
@@ -163,6 +168,7 @@ OWN = (
     "PUSH",
     "PREGEL",
     "TASKS",
+    "TO",
     "HIDDEN",
 )
 

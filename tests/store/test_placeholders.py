@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-from wick_graph.store.placeholders import fitting, fitting_rows
+from wick_graph.store.texts import fitting, fitting_rows
 
 
 def test_numbers_become_an_order_of_the_values() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,4 +26,13 @@ def test_a_file_of_an_earlier_release_is_read_to_what_it_held(
 ) -> None:
     path = unpacked(release, name, tmp_path)
     with OPENED[name](path) as saver:
-        assert content(saver) == expected(release, name)
+        assert content(saver) == without_questions(expected(release, name))
+
+
+def without_questions(held: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the texts of interrupts: a question is data, where fields can be hidden."""
+    for thread in held.values():
+        for moment in thread.get("moments", ()) if isinstance(thread, dict) else ():
+            if str(moment.get("error")).startswith("GraphInterrupt: "):
+                moment["error"] = "GraphInterrupt"
+    return held

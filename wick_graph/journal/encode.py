@@ -8,7 +8,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, GraphInterrupt
 
 from wick_graph.core.moments import Moment
 from wick_graph.core.request import AGENT, ModelRequest, Section, position, thread_of
@@ -613,11 +613,11 @@ class FieldEncoder:
         """`e` class and text of an error, `b` its traceback."""
         if error is None:
             return {}
-        if isinstance(error, GraphBubbleUp):  # its text is data, where no field can be hidden
+        if isinstance(error, GraphInterrupt):  # its text is data, where no field can be hidden
             return {"e": [type(error).__name__, ""]}
         text = self.values.mask.text(message_of(error))[:_ERROR]
         fields = {"e": [type(error).__name__, text.encode("utf-8", "replace").decode()]}
-        traced = traceback_of(error)
+        traced = None if isinstance(error, GraphBubbleUp) else traceback_of(error)
         return fields if traced is None else {**fields, "b": self.values.keep(traced)}
 
 

@@ -359,15 +359,15 @@ class Runs:
         """
         if request.kind == "message":
             return request
-        streams, steps = self._saver.streams, self._saver.threads.history(thread_id, 1)
+        streams, wrote = self._saver.streams, None
         with contextlib.suppress(ThreadNotFoundError):
-            async for step in steps:
-                if step.run_id is not None:
-                    row = await streams.run(streams.by_run, step.run_id)
-                else:  # a person has edited the thread
-                    row = next(iter(await streams.run(streams.of_thread, thread_id, 1)), None)
-                return request if row is None else request.as_asked(row)
-        return request
+            async for step in self._saver.threads.history(thread_id, 1):
+                wrote = step.run_id
+        if wrote is not None:
+            row = await streams.run(streams.by_run, wrote)
+        else:  # a person has edited the thread, or it has no step yet
+            row = next(iter(await streams.run(streams.of_thread, thread_id, 1)), None)
+        return request if row is None else request.as_asked(row)
 
     def _known(
         self, row: StreamRow, request: RunRequest, where: str | None

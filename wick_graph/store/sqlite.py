@@ -26,8 +26,7 @@ from wick_graph.errors import StorageError
 from wick_graph.store.dialect import OPENING, Database, Dialect, Now, Synchronous
 from wick_graph.store.digests import SCHEMA_VERSION, Account, checksum_of, migrate
 from wick_graph.store.later import dialect, schema, sql
-from wick_graph.store.placeholders import fitting, fitting_rows
-from wick_graph.store.texts import Prepared, made_text
+from wick_graph.store.texts import Prepared, fitting, fitting_rows, made_text
 
 # --- Check the 100 bytes of a file's header before SQLite opens it.
 #

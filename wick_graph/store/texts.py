@@ -5,8 +5,10 @@ A text is in SQLite's dialect, so it costs SQLite nothing more. Another database
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import import_module
 from itertools import chain
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from sqlalchemy import BindParameter
     from sqlalchemy.sql import Executable
     from sqlalchemy.sql.compiler import ExpandedState, SQLCompiler
@@ -211,3 +215,53 @@ def compiled(statement: Executable) -> tuple[str, list[Any]]:
     text = StatementText(made)
     text.statement = statement
     return text, values
+
+
+# --- Numbered placeholders (`?1`), for the Pythons that warn of each.
+#
+# Python 3.12.0 to 3.12.3 (Ubuntu 24.04 has it) take them for names, and warn whenever a statement
+# with them is run. Later ones do not: CPython issue 117995.
+
+
+_NUMBER: Final = re.compile(r"\?(\d+)")
+
+_WARNS: Final = (3, 12) <= sys.version_info < (3, 12, 4)
+
+Run = Callable[..., "sqlite3.Cursor"]
+"""Runs a text on a connection with values, or with rows of values."""
+
+
+def fitting(run: Run, *, warns: bool = _WARNS) -> Run:
+    """Return what runs a statement without a warning: on most Pythons `run` itself."""
+    if not warns:
+        return run
+
+    def plainly(connection: Any, text: str, values: Any) -> sqlite3.Cursor:
+        plain, order = _plain(text)
+        return run(connection, plain, [values[at] for at in order] if order else values)
+
+    return plainly
+
+
+def fitting_rows(run: Run, *, warns: bool = _WARNS) -> Run:
+    """Return what runs a statement for many rows without a warning, as `fitting` does."""
+    if not warns:
+        return run
+
+    def plainly(connection: Any, text: str, rows: Iterable[Sequence[Any]]) -> sqlite3.Cursor:
+        plain, order = _plain(text)
+        if order:
+            rows = ([row[at] for at in order] for row in rows)
+        return run(connection, plain, rows)
+
+    return plainly
+
+
+@lru_cache(maxsize=1_024)
+def _plain(text: str) -> tuple[str, list[int]]:
+    """Return a text with `?` in place of numbers, and the index of the value of each.
+
+    Our texts have values in no other form, so a `?` with a number is never part of a text in it.
+    """
+    order = [int(number) - 1 for number in _NUMBER.findall(text)]
+    return (_NUMBER.sub("?", text), order) if order else (text, [])
