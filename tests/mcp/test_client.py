@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -165,7 +166,7 @@ def test_a_server_behind_http_may_die_and_come_back(http: Http, make: Make) -> N
 
 
 LEGACY = """\
-import json, sys, uuid
+import json, sys, time, uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SESSIONS = set()
@@ -188,6 +189,12 @@ class Server(BaseHTTPRequestHandler):
             self.say(key, result={"tools": [{"name": "add", "inputSchema": {"type": "object"}}]})
         elif method == "tools/call" and not asked["params"]["arguments"]:
             self.say(key, error={"code": -32042, "message": "first sign in"})
+        elif method == "tools/call" and "file" in (args := asked["params"]["arguments"]):
+            with open(args["file"], "a") as file:
+                file.write("x")
+            SESSIONS.clear()
+            time.sleep(2)
+            self.say(key, result={"content": [{"type": "text", "text": "late"}]})
         elif method == "tools/call":
             self.say(key, result={"content": [{"type": "text", "text": sys.argv[1]}]})
         else:
@@ -225,6 +232,28 @@ def test_a_server_that_was_started_again_gets_a_new_session(
     (refused,) = heard(sync_door, agent_of(server, wild("t_add"), "No."))
     assert refused == "the MCP server t refused: first sign in"
     assert server.connected
+
+
+def test_a_call_that_a_server_took_is_not_sent_again_when_it_forgets_the_session(
+    http: Http, make: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "legacy.py").write_text(LEGACY, "utf-8")
+    http.kill()
+    http.start(str(tmp_path / "legacy.py"))
+    server, effects = make(Target(url=http.url), timeout=60), tmp_path / "effects"
+    server.tools()
+
+    async def both() -> list[Any]:
+        taken = asyncio.create_task(server.call("add", {"file": str(effects)}, "1"))
+        while not effects.exists():
+            await asyncio.sleep(0.02)
+        calls = (taken, server.call("add", {"a": 1}, "2"))
+        return [*await asyncio.gather(*calls, return_exceptions=True)]
+
+    gone, again = asyncio.run(both())
+    assert "may or may not have had its effect" in str(gone)
+    assert not isinstance(again, BaseException)
+    assert effects.read_text() == "x"
 
 
 def test_a_server_killed_between_calls_is_not_noticed(make: Make) -> None:

@@ -331,6 +331,10 @@ _NO_ANSWER: Final = frozenset({-32000, -32700})
 _LOG: Final = logging.getLogger(__name__)
 
 
+class _Forgotten(ToolError):
+    """The server has refused a call as of a session that it does not know."""
+
+
 class McpServer:
     """One session with an MCP server, shared by all users of its tools on any thread and loop.
 
@@ -449,10 +453,8 @@ class McpServer:
         live = self._session()
         try:
             return await self._used(live, call)
-        except ToolError:
-            if live.why != FORGOTTEN:
-                raise
-        return await self._used(self._session(), call)  # the server has not taken the call
+        except _Forgotten:  # the server has not taken the call
+            return await self._used(self._session(), call)
 
     def _session(self) -> Connection:
         if self._live is None or not self._live.alive or self._pid != os.getpid():
@@ -476,7 +478,11 @@ class McpServer:
                     f"the MCP server {self.name} did not answer within {seconds:g} s"
                 ) from None
             if _is_refusal(error):
-                raise ToolError(f"the MCP server {self.name} refused: {error}") from None
+                kind = ToolError
+                if live.why == FORGOTTEN:
+                    live.end()
+                    kind = _Forgotten
+                raise kind(f"the MCP server {self.name} refused: {error}") from None
             live.end()
             text = live.why or _said(error)
             if not live.opened:

@@ -228,8 +228,9 @@ async def connect(target: Target, ends: Ends) -> AsyncIterator[Client]:
         if target.url:
 
             async def note_session(response: httpx2.Response) -> None:
-                if response.status_code == 404 and _SESSION in response.request.headers:
-                    ends.because(FORGOTTEN)
+                asked, code = response.request, response.status_code
+                if code == 404 and asked.method == "POST" and _SESSION in asked.headers:
+                    ends.why = ends.why or FORGOTTEN  # the call ends it, with its refusal
 
             http = httpx2.AsyncClient(
                 headers={"Accept-Encoding": "identity", **target.headers},
