@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
+from langgraph.types import Overwrite
 
 from wick_graph.core.moments import Abort, Moment, Replace, Skip, notify
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.core.request import AGENT, ModelRequest, as_sent, position, raw, state_view
-from wick_graph.core.state import folding, last
+from wick_graph.core.state import folding, last, reducers
 from wick_graph.core.usage import usage_of
 from wick_graph.errors import MessageError, ModelError, describe
 from wick_graph.hooks.onion import Onion, apply, check_update
@@ -167,15 +168,17 @@ def _told(request: ModelRequest, state: Mapping[str, Any]) -> ModelRequest:
 def _after(state: Mapping[str, Any], writes: Writes, ctx: NodeContext) -> dict[str, Any]:
     """Return the state with what this step wrote, for another call of the model in the step.
 
-    Else a hook would do work again that is done, such as a summary, or spend what is spent.
+    Else a hook would do work again that is done, such as a summary, or spend what is spent. An
+    agent's own channels stay as they were: their reducers may change the value that they get.
     """
-    reducers = ctx.spec.state.reducers
-    if ctx.spec.hooks.reducers:
-        reducers["middleware"] = folding(ctx.spec.hooks.reducers)
-    made = dict(state)
+    own = ctx.spec.hooks.reducers
+    fold = {**reducers(), "middleware": folding(own)} if own else reducers()
+    made, as_before = dict(state), _OF_THE_STEP | ctx.spec.state.hints.keys()
     for name, value in writes:
-        if name not in _OF_THE_STEP:
-            made[name] = reducers.get(name, last)(made.get(name), value)
+        if name in as_before:
+            continue
+        whole = type(value) is Overwrite
+        made[name] = value.value if whole else fold.get(name, last)(made.get(name), value)
     return made
 
 

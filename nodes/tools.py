@@ -63,9 +63,7 @@ async def tools(sent: Mapping[str, Any], ctx: NodeContext) -> list[tuple[str, An
     update = dict(result.update or {})
     beside = update.pop("messages", [])
     messages = [*(beside if isinstance(beside, list) else [beside]), result.to_message()]
-    place = langgraph_config.configurable(ctx.config).get(langgraph_config.CHECKPOINT_NS, "")
-    used = ctx.run.within.pop(place, {})
-    return [*updates, *update.items(), *used.items(), ("messages", messages)]
+    return [*updates, *update.items(), ("messages", messages)]
 
 
 def _onion(made: _Sent, updates: list[tuple[str, Any]], call_id: str) -> Next:

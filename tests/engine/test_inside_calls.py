@@ -13,7 +13,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_store
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
+from langgraph.types import Send
 
+from tests.engine.support import Door, agent_of
 from wick_graph import Agent, BaseHook, ToolContext, events, tool
 from wick_graph.errors import ConfigError
 from wick_graph.hooks import ApprovalHook, Approve, Tripwire
@@ -105,6 +107,31 @@ def test_what_an_agent_inside_a_call_uses_counts_in_the_thread_and_in_its_budget
         more = [BudgetHook(Budget(usd=0.05, per="thread"), prices=priced)]
         after = Agent("outer", ScriptedModel(["no"]), hooks=more, store=outer.store)
         assert after.invoke("More", thread_id="t").stopped_because == "limit"
+
+
+def test_what_agents_use_in_a_graph_or_a_hook_counts_in_the_thread_too(door: Door) -> None:
+    inner = Agent("inner", ScriptedModel(["So."] * 9, cursor="fifo"))
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", inner.graph)
+    builder.add_conditional_edges(START, lambda state: [Send("agent", state), Send("agent", state)])
+    graph: Any = builder.compile()
+
+    class Asks(BaseHook):
+        name = "asks"
+
+        def before_agent(self, state: Any, ctx: Any) -> None:
+            inner.graph.invoke({"messages": [("user", "?")]})
+
+    @tool(replay="safe")
+    def fan(text: str) -> str:
+        """Ask two."""
+        return str(graph.invoke({"messages": [("user", text)]})["messages"][-1].text)
+
+    reply = asks(*(("fan", f"f{n}", {"text": "?"}) for n in range(3)))
+    agent, _ = agent_of(reply, "Done.", tools=[fan], hooks=[Asks()])
+    result = door(agent, "Go")
+    assert result.usage.calls == 2 + 3 * 2 + 1
+    assert result.thread_usage == result.usage
 
 
 @pytest.mark.parametrize("direct", [False, True])

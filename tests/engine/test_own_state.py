@@ -13,7 +13,7 @@ import pytest
 from langchain_core.tools import tool as langchain_tool
 from langgraph.channels import EphemeralValue
 from langgraph.prebuilt import InjectedState
-from langgraph.types import Command
+from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
 from tests.engine.support import wild
@@ -213,3 +213,37 @@ def test_the_debugger_shows_it_within_a_step_too() -> None:
             carts.append(session.value("cart"))
         assert len(carts) == 3
         assert (carts[0], sorted(carts[2])) == (["stamp"], ["ink", "pen", "stamp"])
+
+
+def _plain(old: Any, new: Any) -> Any:
+    if isinstance(new, list):
+        return new
+    raise TypeError("only LangGraph knows what this is")
+
+
+class _Notes(TypedDict):
+    notes: Annotated[list[str], _plain]
+
+
+def test_a_hook_that_calls_the_model_again_reads_its_own_channels_as_before_the_step() -> None:
+    """Their reducers are not asked: one may change its argument, another gets an `Overwrite`."""
+    seen: list[Any] = []
+
+    class Again(BaseHook):
+        name = "again"
+
+        def wrap_model_call(self, request: Any, next: Any) -> Any:
+            next(request)
+            return next(request)
+
+    class Writes(BaseHook):
+        name = "writes"
+
+        def wrap_model_call(self, request: Any, next: Any) -> Any:
+            seen.append(request.state.get("notes"))
+            return next(request), {"notes": Overwrite(["n"]) if len(seen) == 1 else ["m"]}
+
+    model, hooks = ScriptedModel(["One.", "Two."], cursor="fifo"), [Again(), Writes()]
+    agent = Agent(model=model, hooks=hooks, state_schema=_Notes, store="sqlite://")
+    assert agent.invoke("Go", thread_id="t").text == "Two."
+    assert seen == [[], []]

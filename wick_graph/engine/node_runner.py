@@ -177,6 +177,9 @@ class Node(Runnable[Any, Any]):
                 made = await self.body(input, ctx)
             except Tripwire as trip:
                 made = _tripped(trip, ctx)
+        if run.within:  # agents that a call or a hook has run
+            place = langgraph_config.configurable(ctx.config).get(langgraph_config.CHECKPOINT_NS)
+            made = [*made, *run.used_within(place or "")]
         if self.name == "tools":
             writer.policy = policy  # a graph inside the call has set its own
         elif self.name == "before_agent":

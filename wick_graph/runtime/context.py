@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -212,6 +213,10 @@ class Caches:
             self.spec.caches[run.writer.kept] = self
 
 
+_COUNTING: Final = threading.Lock()
+"""Parallel calls count in threads of their own."""
+
+
 @dataclass(slots=True)
 class Run:
     """One run in this process: from an input to its end."""
@@ -285,7 +290,7 @@ class Run:
     place: str = ""
     """Of such an agent: the namespace of the call around it."""
     within: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict, repr=False)
-    """What agents inside calls have used, by the call's namespace and the channel."""
+    """What agents inside nodes have used, by the node's namespace and the channel."""
 
     def inner(self, place: str) -> Run:
         """Return the part of this run that is an agent inside one of its calls.
@@ -303,19 +308,27 @@ class Run:
 
     def count(self, used: Usage) -> None:
         """Add the usage of a model call, to the runs around this one too."""
-        run: Run | None = self
-        while run is not None:
-            run.usage += used
-            run = run.around
+        with _COUNTING:
+            run: Run | None = self
+            while run is not None:
+                run.usage += used
+                run = run.around
         self.spend("usage", used.to_dict())
 
     def spend(self, channel: str, numbers: Mapping[str, int]) -> None:
         """Note numbers for the calls around this run, which write them to their own channels."""
         run = self
         while run.around is not None:
-            kept = run.around.within.setdefault(run.place, {})
-            kept[channel] = add_numbers(kept.get(channel), numbers)
+            with _COUNTING:
+                kept = run.around.within.setdefault(run.place, {})
+                kept[channel] = add_numbers(kept.get(channel), numbers)
             run = run.around
+
+    def used_within(self, place: str) -> list[tuple[str, Any]]:
+        """Take what agents inside a node have used: in its namespace, or in a graph that it ran."""
+        with _COUNTING:
+            own = [at for at in self.within if at == place or at.startswith(f"{place}|")]
+            return [one for at in own for one in self.within.pop(at).items()]
 
     def with_context(self, spec: AgentSpec, given: Any) -> Any:
         """Return the run's context; what the caller gives is checked once.
