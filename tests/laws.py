@@ -148,6 +148,7 @@ Python may never use (`tests/test_door.py`); the door and `cli` are free."""
 
 OTHER_ERRORS = frozenset(
     {
+        "wick_graph.tools.mcp._Forgotten",  # a refusal after which the call is sent again
         "wick_graph.tools.mcp_transport.TooMuch",  # ends in the error of a call
         "wick_graph.core.bridge.Late",  # a time-out, told apart from a call's own
         "wick_graph.models.chunks.BadArgumentsError",  # becomes the call's error text
