@@ -331,7 +331,7 @@ _NO_ANSWER: Final = frozenset({-32000, -32700})
 _LOG: Final = logging.getLogger(__name__)
 
 
-class _Forgotten(ToolError):
+class _Forgotten(Exception):
     """The server has refused a call as of a session that it does not know."""
 
 
@@ -450,11 +450,12 @@ class McpServer:
 
     async def _use(self, call: Callable[[Client], Awaitable[T]]) -> T:
         """Use the session on the engine's loop; drop it if it no longer works."""
-        live = self._session()
-        try:
-            return await self._used(live, call)
-        except _Forgotten:  # the server has not taken the call
+        with suppress(_Forgotten):  # the server has not taken the call
             return await self._used(self._session(), call)
+        try:
+            return await self._used(self._session(), call)
+        except _Forgotten as error:
+            raise ToolError(str(error)) from None
 
     def _session(self) -> Connection:
         if self._live is None or not self._live.alive or self._pid != os.getpid():
@@ -478,11 +479,11 @@ class McpServer:
                     f"the MCP server {self.name} did not answer within {seconds:g} s"
                 ) from None
             if _is_refusal(error):
-                kind = ToolError
+                text = f"the MCP server {self.name} refused: {error}"
                 if live.why == FORGOTTEN:
                     live.end()
-                    kind = _Forgotten
-                raise kind(f"the MCP server {self.name} refused: {error}") from None
+                    raise _Forgotten(text) from None
+                raise ToolError(text) from None
             live.end()
             text = live.why or _said(error)
             if not live.opened:
