@@ -169,11 +169,11 @@ def _after(state: Mapping[str, Any], writes: Writes, ctx: NodeContext) -> dict[s
     """Return the state with what this step wrote, for another call of the model in the step.
 
     Else a hook would do work again that is done, such as a summary, or spend what is spent. An
-    agent's own channels stay as they were: their reducers may change the value that they get.
+    agent's own channels with reducers stay as they were: one may change the value that it gets.
     """
     own = ctx.spec.hooks.reducers
     fold = {**reducers(), "middleware": folding(own)} if own else reducers()
-    made, as_before = dict(state), _OF_THE_STEP | ctx.spec.state.hints.keys()
+    made, as_before = dict(state), _OF_THE_STEP | ctx.spec.state.reduced
     for name, value in writes:
         if name in as_before:
             continue

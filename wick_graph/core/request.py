@@ -217,8 +217,8 @@ class ModelRequest:
     model: Any = field(default=None, repr=False)
     """A `ModelChoice` to call in place of the agent's model. Only `wrap_model_call` may set it."""
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The thread's state, read-only: each access returns a copy. The engine's channels have what
-    earlier calls of the step wrote, but for `messages` and `iteration`."""
+    """The thread's state, read-only: each access returns a copy. It has what earlier calls of the
+    step wrote, but for `messages`, `iteration` and channels of your own with reducers."""
     ctx: Any = field(default=None, repr=False)
 
     @classmethod

@@ -327,6 +327,12 @@ class StateSchema:
         return tuple(self.hints)
 
     @property
+    def reduced(self) -> frozenset[str]:
+        """The names of the channels that do not simply keep the last value."""
+        marks = ((name, get_args(hint)[-1]) for name, hint in self.hints.items())
+        return frozenset(name for name, mark in marks if mark is not last)
+
+    @property
     def reducers(self) -> dict[str, Callable[[Any, Any], Any]]:
         """The reducers of all channels that have one; an own one takes a first write as it is."""
 
