@@ -218,17 +218,21 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Server).serve_forever()
 """A server with sessions, which it forgets when it is started again."""
 
 
+def start_anew(http: Http, folder: Path) -> None:
+    """Start the server with sessions in place of the one that runs."""
+    (folder / "legacy.py").write_text(LEGACY, "utf-8")
+    http.kill()
+    http.start(str(folder / "legacy.py"))
+
+
 def test_a_server_that_was_started_again_gets_a_new_session(
     http: Http, make: Make, tmp_path: Path
 ) -> None:
-    (tmp_path / "legacy.py").write_text(LEGACY, "utf-8")
-    http.kill()
-    http.start(str(tmp_path / "legacy.py"))
+    start_anew(http, tmp_path)
     server = make(Target(url=http.url), timeout=60)
     for _ in range(2):
         assert heard(sync_door, agent_of(server, wild("t_add", a=1), "Yes.")) == [str(http.port)]
-        http.kill()
-        http.start(str(tmp_path / "legacy.py"))
+        start_anew(http, tmp_path)
     (refused,) = heard(sync_door, agent_of(server, wild("t_add"), "No."))
     assert refused == "the MCP server t refused: first sign in"
     assert server.connected
@@ -237,9 +241,7 @@ def test_a_server_that_was_started_again_gets_a_new_session(
 def test_a_call_that_a_server_took_is_not_sent_again_when_it_forgets_the_session(
     http: Http, make: Make, tmp_path: Path
 ) -> None:
-    (tmp_path / "legacy.py").write_text(LEGACY, "utf-8")
-    http.kill()
-    http.start(str(tmp_path / "legacy.py"))
+    start_anew(http, tmp_path)
     server, effects = make(Target(url=http.url), timeout=60), tmp_path / "effects"
     server.tools()
 

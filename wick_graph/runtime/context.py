@@ -313,7 +313,8 @@ class Run:
             while run is not None:
                 run.usage += used
                 run = run.around
-        self.spend("usage", used.to_dict())
+        if self.around is not None:
+            self.spend("usage", used.to_dict())
 
     def spend(self, channel: str, numbers: Mapping[str, int]) -> None:
         """Note numbers for the calls around this run, which write them to their own channels."""
