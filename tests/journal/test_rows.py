@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.store.checkpoint_write import StepTransaction
 from wick_graph.store.digests import PLACES
 from wick_graph.store.journal_rows import Batch
+from wick_graph.store.leases import Leases
 from wick_graph.testing import ScriptedModel
 
 TABLES = ("runs", "moments", "blobs")
@@ -200,6 +202,30 @@ def test_a_commit_that_fails_loses_no_moment(
     assert [m.seq for m in seen] == list(range(1, len(seen) + 1))
     assert seen[-1].what == "run.error"
     assert "model.response" in {m.what for m in seen}
+
+
+@on_both
+def test_another_thread_s_failing_write_takes_no_last_moment_with_it(
+    door: Door, url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It rolls back what waits for its commit, and nothing is recorded after the last moment."""
+    saver = SqlSaver.from_url(url)
+    given_up: Callable[..., None] = Leases.give_up
+
+    def disturbed(self: Leases, *args: Any) -> None:
+        given_up(self, *args)
+        with suppress(ValueError), saver._core.writing("other"):
+            raise ValueError("it fails")
+
+    monkeypatch.setattr(Leases, "give_up", disturbed)
+    agent, _ = agent_of(saver, model=ScriptedModel(["Done."]))
+    door(agent, "add", thread_id="t")
+    saver.close()
+    journal = opened()
+    seen = list(journal.moments())
+    assert [m.seq for m in seen] == list(range(1, len(seen) + 1))
+    assert (seen[-1].what, journal.problems()) == ("run.exit", [])
+    assert [run.status for run in journal.runs()] == ["ended"]
 
 
 @on_both

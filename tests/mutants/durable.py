@@ -451,4 +451,10 @@ DURABLE: Final = (
         ("test_a_run_whose_thread_is_being_deleted_writes_nothing_more",),
         ("mark_deleted", "db.executemany(_NO_LEASE, [(number,) for number in numbers])", "pass"),
     ),
+    mutant(
+        "rolled-back-moments-are-gone",
+        "Another thread's failing write takes no moment of a run with it.",
+        ("test_another_thread_s_failing_write_takes_no_last_moment_with_it",),
+        ("JournalListener.along", "if self._rows.is_unsure:", "if False:"),
+    ),
 )

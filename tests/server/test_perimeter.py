@@ -116,7 +116,11 @@ def test_what_a_loader_says_stays_in_the_log(tmp_path: Path) -> None:
             assert str(tmp_path) not in got.text
             off = http.patch("/agents/broken/hooks", json={"remove": ["todolist"]})
             again = http.get("/agents/broken")
-            for answer in (off, again):
+            listed = http.get("/agents")
+            told = {one["agent_id"]: (one["model"], one["error"]) for one in listed.json()}
+            assert told.pop("broken") == ("scripted:late.yaml", "the agent cannot be built")
+            assert {error for _, error in told.values()} == {None}
+            for answer in (off, again, listed):
                 assert SECRET not in answer.text
                 assert str(tmp_path) not in answer.text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from base64 import b64encode
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tests.support.waiting import until
 from wick_graph import load
 from wick_graph.server import Server
 from wick_graph.service.options import ServerOptions
+from wick_graph.service.tenants import TenantAgents
 
 ASK = {"messages": [{"role": "user", "content": "Go on."}]}
 PROMPT = "prompt-4711-canary"
@@ -105,6 +107,22 @@ def test_all_servers_know_what_a_tenant_changes_at_one(pair: Two) -> None:
     assert two.delete("/agents/tools/deregister/far").status_code == 200
     until(lambda: ids(one) == ["default"], "the first server keeps a removed agent")
     until(lambda: "far" not in tools(one), "the first server keeps a removed tool")
+
+
+def test_an_agent_that_is_removed_while_all_are_listed_is_left_out(
+    pair: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pair.http(pair.one)
+    assert add(one).status_code == 201
+    found = TenantAgents.ready
+
+    async def late(agents: TenantAgents, agent_id: str) -> Any:
+        if agent_id == "mine" and agent_id in agents:
+            await asyncio.to_thread(agents.remove, agent_id)
+        return await found(agents, agent_id)
+
+    monkeypatch.setattr(TenantAgents, "ready", late)
+    assert ids(one) == ["default"]
 
 
 def test_one_id_at_two_servers_at_once_is_one_agent(pair: Two) -> None:

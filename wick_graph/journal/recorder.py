@@ -367,6 +367,8 @@ class JournalListener:
     def along(self, db: Database) -> None:
         """Write the new moments, in the caller's transaction."""
         if not self._waiting and not self._dirty:
+            if self._rows.is_unsure:
+                self._rows.write_again(db, self._thread)
             return
         with self._lock:
             waiting, self._waiting = self._waiting, []

@@ -44,6 +44,8 @@ class SharedJournal:
         """Write the new moments in the caller's transaction; an error stops their recording."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
+        if not waiting and self._rows.is_unsure:
+            self._rows.write_again(db, thread)
         for run, group in groupby(waiting, lambda one: one[0]):
             moments = [part for one in group for part in one[1:]]
             try:
@@ -68,12 +70,12 @@ class SharedJournal:
 
     def flush(self) -> None:
         """Commit what is left."""
-        if self._waiting:
+        if self._waiting or self._rows.is_unsure:
             self._rows.flush_into(self.along)
 
     async def aflush(self) -> None:
         """Do `flush` in the store's thread."""
-        if self._waiting:
+        if self._waiting or self._rows.is_unsure:
             await self._rows.run_in_store(self.flush)
 
 

@@ -26,6 +26,7 @@ from pydantic_core import PydanticCustomError
 from wick_graph import langgraph_config
 from wick_graph.backends.docker.container import Status
 from wick_graph.config import AgentConfig
+from wick_graph.config.schema import OwnCode
 from wick_graph.config.fields import AGENT_ID
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
@@ -456,6 +457,8 @@ class AgentAnswer(Answer):
     """Whether calls of it may need approval."""
     max_iterations: int
     """Model calls of one run at most."""
+    error: str | None
+    """Why it has no tools and hooks here: it cannot be built; null for any other."""
 
 
 class SkillAnswer(Answer):
@@ -588,23 +591,34 @@ def run_answer(result: Result) -> dict[str, Any]:
     }
 
 
-def agent_answer(agent_id: str, agent: Agent, config: AgentConfig) -> dict[str, Any]:
-    """Describe an agent."""
-    prompt, spec = config.system_prompt, agent.spec
+def agent_answer(
+    agent_id: str, agent: Agent | None, config: AgentConfig, error: str | None = None
+) -> dict[str, Any]:
+    """Describe an agent, or why there is none."""
+    prompt, spec = config.system_prompt, None if agent is None else agent.spec
     return {
         "agent_id": agent_id,
         "name": config.name,
-        "model": spec.model.name,
+        "model": _named(config) if spec is None else spec.model.name,
         "system_prompt": prompt if len(prompt) <= _PROMPT else prompt[:_PROMPT] + "...",
-        "tools": [*spec.toolbox.at({})],
-        "hooks": [*spec.hooks.names],
+        "tools": [] if spec is None else [*spec.toolbox.at({})],
+        "hooks": [] if spec is None else [*spec.hooks.names],
         "subagents": [*getattr(config, "subagents", ())],
         "backend_type": None if config.backend is None else config.backend.type,
         "skills": [*(config.skills.paths if config.skills else ())],
         "memory": [*(config.memory.paths if config.memory else ())],
         "has_interrupt_on": bool(config.approvals),
-        "max_iterations": spec.max_iterations,
+        "max_iterations": config.max_iterations if spec is None else spec.max_iterations,
+        "error": error,
     }
+
+
+def _named(config: AgentConfig) -> str:
+    """Return the model as the configuration names it."""
+    model = config.model
+    if isinstance(model, str):
+        return model
+    return model.use if isinstance(model, OwnCode) else model.model
 
 
 def thread_answer(info: ThreadInfo) -> dict[str, Any]:

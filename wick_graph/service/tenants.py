@@ -156,7 +156,7 @@ class TenantAgents(Mapping[str, Agent]):
 
     def __iter__(self) -> Iterator[str]:
         yield from self._agents
-        yield from (key for key in self._own if key not in self._agents)
+        yield from (key for key in [*self._own] if key not in self._agents)  # others change it
 
     def __len__(self) -> int:
         return len({*self._agents, *self._own})

@@ -93,18 +93,28 @@ class JournalRows:
         """Add a batch in the caller's transaction.
 
         The transaction may still fail, and be tried again without this batch. So the last batches
-        are kept until a commit, and added again if the transaction was rolled back.
+        are kept until a commit.
         """
-        cache = self._core.caches.get(self._name)
-        batches = [batch]
-        if cache is not self._cache:
-            if self._is_missing(db, thread):
-                batches = [*self._kept, batch]
-            self._cache = cache
+        self.write_again(db, thread)
         self._kept = [*self._kept[1 - _PAGES :], batch]
-        for one in batches:
-            _add(db, self._seals(thread), thread, one)
-            self._core.when_committed(partial(self._forget, one))
+        self._put(db, thread, batch)
+
+    def write_again(self, db: Database, thread: int) -> None:
+        """Add the batches of a rolled-back transaction again."""
+        cache, before = self._core.caches.get(self._name), self._cache
+        self._cache = cache
+        if self._kept and (cache is None or cache is not before) and self._is_missing(db, thread):
+            for one in self._kept:
+                self._put(db, thread, one)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a batch is not known to be committed."""
+        return bool(self._kept)
+
+    def _put(self, db: Database, thread: int, batch: Batch) -> None:
+        _add(db, self._seals(thread), thread, batch)
+        self._core.when_committed(partial(self._forget, batch))
 
     def _forget(self, batch: Batch) -> None:
         self._kept = [one for one in self._kept if one is not batch]
@@ -140,9 +150,13 @@ class JournalRows:
         await self._core.worker.run(self.flush, apply)
 
     def _is_missing(self, db: Database, thread: int) -> bool:
-        pages = [kept.page[0] for kept in self._kept if kept.page is not None]
-        keys = [(thread << LANE_BITS | last,) for last in pages]
-        return any(db.execute(statements.HAS_PAGE, key).fetchone() is None for key in keys)
+        for kept in self._kept:
+            if kept.page is None:  # a run's row alone, which may be written again
+                return True
+            key = (thread << LANE_BITS | kept.page[0],)
+            if db.execute(statements.HAS_PAGE, key).fetchone() is None:
+                return True
+        return False
 
     # --- Reading.
 

@@ -20,10 +20,10 @@ export function Agents() {
     <h1>Agents</h1>
     ${failed.value && html`<p class="bad" role="alert">${failed.value}</p>`}
     ${!found && !failed.value && html`<p class="faint" aria-busy="true">Loading the agents …</p>`}
-    ${found?.length === 0 && html`<p>No agent is served. <code>wick init</code> writes a first one, <code>wick ui module:name</code> serves one made in Python.</p>`}
+    ${found?.length === 0 && html`<p>No agent is served. <code>wick init</code> writes one, <code>wick ui module:name</code> serves one from Python.</p>`}
     <ul class="cards">${(found ?? []).map((one) => html`<li key=${one.agent_id} class="card">
       <h2><a href=${`#/agents/${encodeURIComponent(one.agent_id)}`}>${one.agent_id}</a></h2>
-      <p>${one.model}</p>
+      <p>${one.error || one.model}</p>
       <p class="faint">${[counted(one.tools.length, "tool"), counted(one.hooks.length, "hook"), one.subagents.length > 0 && counted(one.subagents.length, "sub-agent"), one.has_interrupt_on && "asks for approval"].filter((part) => part).join(" · ")}</p>
       ${one.system_prompt && html`<p class="faint prompt">${one.system_prompt}</p>`}
       ${can("run") && html`<p><a class="button" href=${`#/new/${encodeURIComponent(one.agent_id)}`}>Start a chat<span class="sr"> with ${one.agent_id}</span></a></p>`}

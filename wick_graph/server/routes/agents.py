@@ -120,8 +120,15 @@ class AgentForm(schemas.Form):
 @agent_router.get("/agents", response_model=list[schemas.AgentAnswer])
 @agent_router.get("/agents/", response_model=list[schemas.AgentAnswer], include_in_schema=False)
 async def list_agents(context: Reader) -> Any:
-    """List the agents."""
-    return [await _answer(context, agent_id) for agent_id in [*context.tenant.agents]]
+    """List the agents; one that cannot be built is there with its error."""
+    agents, listed = context.tenant.agents, []
+    for agent_id, config in agents.file.agents.items():
+        try:
+            listed.append(agent_answer(agent_id, await context.agent(agent_id), config))
+        except Problem as problem:
+            if agent_id in agents:  # else it was removed meanwhile
+                listed.append(agent_answer(agent_id, None, config, problem.error))
+    return listed
 
 
 @agent_router.post("/agents", response_model=schemas.AgentAnswer, status_code=201)
