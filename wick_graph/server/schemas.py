@@ -26,8 +26,8 @@ from pydantic_core import PydanticCustomError
 from wick_graph import langgraph_config
 from wick_graph.backends.docker.container import Status
 from wick_graph.config import AgentConfig
-from wick_graph.config.schema import OwnCode
 from wick_graph.config.fields import AGENT_ID
+from wick_graph.config.schema import OwnCode
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.hooks.approvals import shown_in
