@@ -94,6 +94,12 @@ async def test_an_empty_answer_gets_the_default_one(tmp_path: Path) -> None:
         assert await one.ask("a") == "I've completed processing but have no response to give."
 
 
+async def test_an_answer_that_was_cut_off_says_so(tmp_path: Path) -> None:
+    async with office(tmp_path, script=[{"text": "It is", "finish": "length"}, "whole"]) as one:
+        cut = "It is\n\n[the model's reply was cut off at its length limit]"
+        assert [await one.ask("a"), await one.ask("b")] == [cut, "whole"]
+
+
 async def test_an_answer_is_left_out_if_a_tool_has_written_to_the_chat(tmp_path: Path) -> None:
     async with office(tmp_path) as one:
         assert await one.ask('message(content="now")') == "now"

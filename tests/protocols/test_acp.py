@@ -187,6 +187,18 @@ async def refusals(path: Path, editor: Editor, server: Any) -> None:
     assert editor.text("user_message_chunk") == "Look at [@a.py](file:///a.py)"
 
 
+def test_a_reply_that_the_provider_ended_early(tmp_path: Path) -> None:
+    talk = "steps: [{text: It is, finish: length}, {text: I may, finish: content_filter}, whole]"
+    write(tmp_path, talk=talk)
+
+    async def ends() -> list[str]:
+        async with editing(tmp_path) as (_, server, _):
+            key = (await server.new_session(cwd=str(tmp_path))).session_id
+            return [await ask(server, key, word) for word in ("a", "b", "c")]
+
+    assert asyncio.run(ends()) == ["max_tokens", "refusal", "end_turn"]
+
+
 @pytest.mark.parametrize("end", ["killed", "left"])
 def test_a_run_that_was_cut_off_goes_on_when_it_is_loaded(tmp_path: Path, end: str) -> None:
     write(tmp_path, agents=NOTED, tells=TELLS)

@@ -19,6 +19,9 @@ from a2a.utils import errors
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from tests.server.support import Served, serving
+from wick_graph import Agent
+from wick_graph.server import Server
+from wick_graph.testing import ScriptedModel, text
 
 pytestmark = pytest.mark.xdist_group("a2a")  # they share a server
 
@@ -97,6 +100,18 @@ async def test_a_task(shared: Served, version: str) -> None:
             [_ async for _ in a2a.subscribe(forms.SubscribeToTaskRequest(id=task.id))]
         with pytest.raises(errors.TaskNotCancelableError):
             await a2a.cancel_task(forms.CancelTaskRequest(id=task.id))
+
+
+async def test_an_answer_that_was_cut_off_says_so(tmp_path: Path) -> None:
+    model = ScriptedModel([text("It is", finish="length")])
+    agent = Agent("cut", model, store=f"sqlite:///{tmp_path}/wick.db")
+    with Server(agent, port=0, auth=False) as server:
+        async with client(server.url, "cut") as a2a:
+            events = await told(a2a, said("Hi"))
+    end = events[-1].status_update.status
+    assert (text_of(events), end.state) == ("It is", TaskState.TASK_STATE_COMPLETED)
+    why = "the model's reply was cut off at its length limit"
+    assert [part.text for part in end.message.parts] == [why]
 
 
 @VERSIONS

@@ -18,7 +18,7 @@ from tests.server.support import Served, serving
 from wick_graph import Agent
 from wick_graph.hooks import InputGuardrail
 from wick_graph.server import Server
-from wick_graph.testing import ScriptedModel, call
+from wick_graph.testing import ScriptedModel, call, text
 from wick_graph.tools.builtin_tools import calculate
 
 pytestmark = pytest.mark.xdist_group("ag-ui")  # they share a server
@@ -340,6 +340,15 @@ def test_the_last_words_of_a_guardrail_have_an_end(tmp_path: Path) -> None:
         # no snapshot: the thread keeps nothing of it, and the page shows the answer
         assert kinds(events) == ["RUN_STARTED", *texts, "RUN_FINISHED"]
         assert events[2].delta == "I keep it."
+
+
+def test_an_answer_that_was_cut_off_says_so(tmp_path: Path) -> None:
+    model = ScriptedModel([text("It is", finish="length"), "whole"], cursor="fifo")
+    agent = Agent("cut", model, store=f"sqlite:///{tmp_path}/wick.db")
+    with Server(agent, port=0, auth=False) as server, httpx.Client(base_url=server.url) as http:
+        ends = [told(http, "cut", asked(run, run, "Hi"))[-1] for run in ("r1", "r2")]
+    why = "the model's reply was cut off at its length limit"
+    assert [end.result for end in ends] == [{"stopped_because": "done", "reason": why}, None]
 
 
 def test_pictures_are_taken_in_each_form(tmp_path: Path) -> None:

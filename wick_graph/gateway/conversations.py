@@ -361,7 +361,9 @@ class Conversations:
         silent = turn.kind == "heartbeat" and is_silent(result.text)
         if silent or result.stopped_because == "cancelled":
             return ""
-        return result.text or self._config.default_response
+        text = result.text or self._config.default_response
+        cut = result.reason if result.stopped_because == "done" else ""
+        return f"{text}\n\n[{cut}]" if cut else text
 
     async def _ask(self, turn: _Turn, agent: Agent, result: Result) -> str:
         """Ask an owner for approvals; return what is asked of the person in this chat."""

@@ -34,6 +34,7 @@ from wick_graph.errors import ConfigError, ThreadBusyError, WickError
 from wick_graph.hooks.approvals import KIND, shown_in
 from wick_graph.loading import backends_in
 from wick_graph.messages.content import visible
+from wick_graph.models.call import CUT, FILTERED
 from wick_graph.protocols.streams import StandardStreams
 from wick_graph.service.detached import DetachedRun, wait_for_start
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
@@ -58,6 +59,8 @@ _CODES: Final[Mapping[int, int]] = {400: -32602, 404: -32002, 409: -32600}
 _REASONS: Final[Mapping[str, schema.StopReason]] = {
     "cancelled": "cancelled",
     "limit": "max_turn_requests",
+    CUT: "max_tokens",
+    FILTERED: "refusal",
 }
 
 _OPTIONS: Final = (
@@ -633,7 +636,7 @@ class Door:
                 why = "cancelled" if answers is None or stop.is_set() else "done"
             if why != "cancelled" and "error" in data:
                 raise RequestError(-32603, data["error"])
-            return _REASONS.get(why, "end_turn")
+            return _REASONS.get(data.get("reason") or "", _REASONS.get(why, "end_turn"))
 
     async def _follow(
         self, session: _Session, row: StreamRow, updates: _Updates, until: int

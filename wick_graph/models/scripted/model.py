@@ -448,6 +448,7 @@ def _draft(turn: Turn, reply: Reply) -> Draft:
         pieces=reply.pieces,
         calls=calls,
         usage=reply.usage or estimate_usage(turn.messages, reply.content, calls),
+        finish=reply.finish,
         metadata={
             "model_name": turn.model,
             MARK: mark(turn.script, turn.call.lane, turn.call.step),

@@ -112,6 +112,7 @@ class Draft:
     calls: tuple[DraftCall, ...] = ()
     usage: UsageMetadata
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    finish: str | None = None
 
     def message(self) -> AIMessage:
         """Build the reply in one piece; broken arguments become invalid tool calls."""
@@ -166,7 +167,7 @@ class Draft:
                 yield {"content": "", "tool_call_chunks": [more]}
 
     def _finish_reason(self) -> str:
-        return "tool_calls" if self.calls else "stop"
+        return self.finish or ("tool_calls" if self.calls else "stop")
 
 
 def estimate_usage(

@@ -43,6 +43,8 @@ class Reply:
     unchecked: bool = False
     cut_after: int | None = None
     """Break the connection after this many chunks."""
+    finish: str | None = None
+    """Why it ended, as a provider says it; by default as for a whole reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +95,19 @@ def text(
     chunks: Sequence[str] | None = None,
     usage: UsageLike | None = None,
     id: str | None = None,
+    finish: str | None = None,
 ) -> Reply:
     """Answer with text, streamed word by word or in the given chunks.
 
     `usage` is (input, output) tokens or LangChain's mapping; without it the model estimates.
+    `finish="length"` ends the text as a provider that reached its length limit.
     Raises `ConfigError` if `chunks` do not add up to `content`.
     """
     pieces = None if chunks is None else tuple(chunks)
     whole = content or "".join(pieces or ())
     if pieces is not None and "".join(pieces) != whole:
         raise ConfigError("the chunks of a text step do not add up to its text: give one of them")
-    return Reply(content=whole, pieces=pieces, usage=_usage(usage), id=id)
+    return Reply(content=whole, pieces=pieces, usage=_usage(usage), id=id, finish=finish)
 
 
 def call(tool: str, /, **args: Any) -> Reply:

@@ -31,7 +31,10 @@ Script = tuple[list[Step], list[Lane], dict[str, Any]]
 
 _SETTINGS: Final = ("model_name", "cursor", "profile", "record_calls", "chunk_delay")
 
-_REPLY: Final = frozenset({"text", "chunks", "call", "args", "calls", "usage", "id", "unchecked"})
+_TEXT: Final = frozenset({"chunks", "finish"})
+"""What a text alone has."""
+
+_REPLY: Final = _TEXT | {"text", "call", "args", "calls", "usage", "id", "unchecked"}
 
 
 def read_script(path: Path) -> Script:
@@ -135,10 +138,11 @@ def _reply(data: Mapping[str, Any]) -> Step:
     else:
         wanted = [_call(one) for one in _list(data.get("calls", []), "calls")]
     if wanted:
-        _only(data, _REPLY - {"chunks"} - ({"calls"} if "call" in data else {"args"}), "a call")
+        _only(data, _REPLY - _TEXT - ({"calls"} if "call" in data else {"args"}), "a call")
         return make.calls(*wanted, text=str(data.get("text", "")), **options)
     _only(data, _REPLY - {"args", "unchecked"}, "a text")
-    return make.text(str(data.get("text", "")), chunks=data.get("chunks"), **options)
+    only = {key: data[key] for key in _TEXT if key in data}
+    return make.text(str(data.get("text", "")), **only, **options)
 
 
 def _call(data: object) -> make.CallLike:

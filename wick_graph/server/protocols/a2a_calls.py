@@ -547,12 +547,13 @@ class _View:
         if why == "interrupted" and not self._exchange.is_latest:
             self._status.state = _state_of(self._exchange)
         asked = await waiting(call.agent, row, event) if self._exchange.is_latest else None
-        if asked is not None or event["event"] == "error":
+        why_early = data.get("error") or data.get("reason")
+        if asked is not None or why_early:
             told = self._status.message
             told.MergeFrom(forms.Message(role=forms.Role.ROLE_AGENT, **self._ids))
             told.message_id = f"{row.run_id}-end"
             if asked is None:
-                told.parts.add(text=data["error"])
+                told.parts.add(text=why_early)
             else:
                 told.parts.extend(_questions(row.thread_id, asked.interrupts))
         status = forms.TaskStatusUpdateEvent(status=self._status, **self._ids)

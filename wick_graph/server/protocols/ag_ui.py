@@ -257,6 +257,8 @@ async def _end(agent: Agent, row: StreamRow, event: Wire) -> list[Told]:
     if asked is not None:
         outcome = {"type": "interrupt", "interrupts": [*map(_question, asked.interrupts)]}
     end: list[Told] = [{"type": "RUN_FINISHED", "outcome": outcome}]
+    if data.get("reason"):  # the answer may look whole
+        end[0]["result"] = {key: data[key] for key in ("stopped_because", "reason")}
     if data["stopped_because"] == "guardrail":  # the thread may not keep its answer; the page does
         return end
     return [{"type": "MESSAGES_SNAPSHOT", "messages": messages}, *end]
