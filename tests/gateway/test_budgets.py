@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,6 +12,8 @@ import yaml
 from tests.gateway.office import FRIEND, Office, office, write
 from tests.gateway.test_gateway_asks import ASKED, TASKS, code_in, state_of
 from tests.gateway.test_hostile import until
+from wick_graph.errors import StorageError
+from wick_graph.gateway import conversations
 
 
 def spent(one: Office) -> tuple[int, int]:
@@ -40,6 +43,26 @@ async def test_failed_turns_count(tmp_path: Path) -> None:
         for _ in range(2):
             assert (await one.ask("hello", FRIEND)).startswith("Error processing message")
         assert "messages of today are used up" in await one.ask("again", FRIEND)
+
+
+async def test_a_turn_counts_once_although_the_store_refused_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"limits": {"tokens_per_day": 1_000_000}}
+    monkeypatch.setattr(conversations, "_RETRY", [0])
+    async with office(tmp_path, gateway=limits) as one:
+        settle, refusals = one.box.settle, iter([StorageError("the disk is full")])
+
+        def refusing(*args: Any, **more: Any) -> Any:
+            for error in refusals:
+                raise error
+            return settle(*args, **more)
+
+        monkeypatch.setattr(one.box, "settle", refusing)
+        assert await one.ask("what is 1+1?", FRIEND) == "1+1 = 2."
+        await one.settled()
+        assert [*refusals] == []
+        assert spent(one)[0] == 1
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["told", "awaited"])

@@ -322,13 +322,17 @@ def test_a_budget_is_for_a_sender_and_a_day(facts: Mailbox) -> None:
     def over(sender: str = "2", now: float = NOW) -> str:
         return gate.admit(message(sender), now).reply
 
+    def note_turn(sender: str, tokens: int, now: float = NOW) -> None:
+        for key, change in gate.counted([message(sender)], tokens, now).items():
+            facts.change_fact(key, change)
+
     for sender in ("1", "2"):
-        gate.note_turn([message(sender)], 40, NOW)
-        gate.note_turn([message(sender)], 0, NOW)
+        note_turn(sender, 40)
+        note_turn(sender, 0)
     assert over() == "Your 2 messages of today are used up; write again tomorrow."
     assert gate.admit(message("2"), NOW).refused == "limit"
     assert (over("1"), over(now=tomorrow)) == ("", ""), "the owner is not limited"
-    gate.note_turn([message("2")], 100, tomorrow)
+    note_turn("2", 100, tomorrow)
     assert over(now=tomorrow).startswith("Your 100 tokens")
     assert gate_of(facts).admit(message("2"), tomorrow).role == "user"
     assert len(facts.facts("spent/")) == 2

@@ -53,7 +53,7 @@ from wick_graph.gateway.turns import (
 )
 from wick_graph.hooks.roles import SENDER, lowest
 from wick_graph.service.options import log
-from wick_graph.store.mailbox import Row, hashed
+from wick_graph.store.mailbox import Change, Row, hashed
 
 MAX_FILE: Final = 20 * 2**20
 """Bytes of a file that comes with a message."""
@@ -91,6 +91,8 @@ class _Turn:
     thread: str = ""
     asked: Mapping[str, Any] = field(default_factory=dict)
     """The origin of the question that it answers."""
+    costs: Mapping[str, Change] = field(default_factory=dict)
+    """What it makes of the facts about its senders' budgets."""
 
     @property
     def last(self) -> InboundMessage:
@@ -254,7 +256,7 @@ class Conversations:
             raise  # the store may be back at the next try
         except Exception as error:
             log.warning("a turn of %s failed: %s", turn.last.key, error, exc_info=True)
-            await self._count(turn, None)
+            turn.costs = await self._costs(turn, None)
             await self._settle(turn, failure(error, turn.origin))
             return
         finally:
@@ -262,26 +264,25 @@ class Conversations:
             self._turns.pop(chat, None)
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{home}")
-        await self._count(turn, result)
+        turn.costs = await self._costs(turn, result)
         await self._settle(turn, text, result)
         if result is not None and not turn.kind:
             self._compact_beside(agent, thread, result)
 
-    async def _count(self, turn: _Turn, result: Result | None) -> None:
-        """Count what a turn costs its senders: also a failed one, and what a decision allowed.
+    async def _costs(self, turn: _Turn, result: Result | None) -> Mapping[str, Change]:
+        """Return what a turn costs its senders: also a failed one, and what a decision allowed.
 
         A task that was started in a chat costs its sender tokens, and so do the turns that its end
         starts.
         """
         about, asked = turn.last.metadata, turn.kind in ("", "cron")
         if not self._gate.counts or (turn.kind and "origin" not in about):
-            return  # the owner's own jobs and heartbeats are not limited
+            return {}  # the owner's own jobs and heartbeats are not limited
         tokens = 0 if result is None else spent_tokens(result)
         if "tokens" in about and turn.agent is not None:
             known = (await _state(turn.agent, turn.thread)).values.get("messages") or ()
             tokens += 0 if was_read(turn.last, known) else int(about["tokens"])
-        count, now = self._gate.note_turn, self._clock()
-        await self._mailbox.run(count, turn.messages, tokens, now, turns=int(asked))
+        return self._gate.counted(turn.messages, tokens, self._clock(), turns=int(asked))
 
     async def _run(self, turn: _Turn, agent: Agent, thread: str) -> Result | None:
         """Run a turn, or let a thread go on with an answer; repeated, it is the same turn."""
@@ -391,7 +392,7 @@ class Conversations:
         return "\n\n".join(told)
 
     async def _settle(self, turn: _Turn, text: str, result: Result | None = None) -> None:
-        """End a turn's messages with its answer, in one commit, and let it be sent.
+        """End a turn's messages with its answer and its costs, in one commit, and let it be sent.
 
         If a tool of the run has written to the chat, the answer is left out.
         """
@@ -409,6 +410,7 @@ class Conversations:
             turn="" if result is None else turn.rows[0].key,
             unless=f"{channel}:{chat}" if done else "",
             drops=turn.drops,
+            changes=turn.costs,
         )
         self._delivery.add(ended)
 

@@ -23,7 +23,7 @@ from wick_graph.errors import ConfigError
 from wick_graph.gateway.messages import INTERNAL, InboundMessage
 from wick_graph.hooks.prompt_files import one_line
 from wick_graph.hooks.roles import SENDER, Role, lowest
-from wick_graph.store.mailbox import Mailbox, hashed
+from wick_graph.store.mailbox import Change, Mailbox, hashed
 from wick_graph.tracing import audit
 
 _WEEK: Final = 7 * 86_400.0
@@ -310,10 +310,13 @@ class Gate:
         """Return whether the sender may get a polite refusal, one in a minute."""
         return self._count(("told", message.channel, message.sender_id), now) == 1
 
-    def note_turn(
+    def counted(
         self, messages: Sequence[InboundMessage], tokens: int, now: float, turns: int = 1
-    ) -> None:
-        """Count a turn for each of its senders, the tokens in equal parts; forget earlier days."""
+    ) -> dict[str, Change]:
+        """Return what a turn makes of the facts about its senders, who share its tokens equally.
+
+        An earlier day is forgotten.
+        """
         keys = {_spent_key(one) for one in messages}
 
         def more(known: Any) -> dict[str, Any]:
@@ -324,8 +327,7 @@ class Gate:
                 "tokens": used["tokens"] - -tokens // len(keys),
             }
 
-        for key in sorted(keys):
-            self._facts.change_fact(key, more)
+        return dict.fromkeys(keys, more)
 
     def _used_today(self, known: Any, now: float) -> dict[str, Any]:
         day = datetime.fromtimestamp(now, self._zone).date().isoformat()

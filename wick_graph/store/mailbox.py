@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from sqlalchemy import Table, bindparam, delete, func, select, update
@@ -33,6 +34,9 @@ T = TypeVar("T")
 State = Literal["open", "done", "refused", "sent", "dead"]
 """Of a message that came in: `open`, `done`, `refused`. Of one that goes out: `open`, `sent`,
 `dead`."""
+
+Change = Callable[[Any], Any]
+"""Makes a fact of the one before, which is None if there is none; None deletes it."""
 
 _ALIVE: Final = "server/"
 """Facts by which processes of other machines show that they live."""
@@ -239,6 +243,7 @@ class Mailbox:
         unless: str = "",
         state: State = "done",
         drops: Sequence[str] = (),
+        changes: Mapping[str, Change] = MappingProxyType({}),
     ) -> list[Row]:
         """End messages, and put their answers into the outbox, in one commit.
 
@@ -249,6 +254,7 @@ class Mailbox:
             unless: A chat; if a tool of the run has written to it, nothing is sent.
             state: `done` or `refused`.
             drops: Facts that end with the messages.
+            changes: Makes other facts new, as in `change_fact`.
         """
         with self._writing() as db:
             end = {"state": state, "ended": self.now}
@@ -256,6 +262,8 @@ class Mailbox:
                 return []
             for key in drops:
                 self._drop(db, key)
+            for key in sorted(changes):
+                self._change_fact(db, key, changes[key])
             wrote = (text_bytes(turn), self._core.tenant, _chat(unless))
             if unless and db.execute(_WROTE, wrote).fetchone()[0]:
                 return []
@@ -338,20 +346,13 @@ class Mailbox:
         """Store a fact in place of the earlier one."""
         self.change_fact(key, lambda _: data)
 
-    def change_fact(self, key: str, change: Callable[[Any], Any]) -> Any:
+    def change_fact(self, key: str, change: Change) -> Any:
         """Store what a function makes of a fact, and return it; None deletes it.
 
         No other process changes the fact between reading and writing.
         """
         with self._writing() as db:
-            if self._core.dialect.locks:  # a write locks the row until the commit
-                self._put_fact(db, key, None, "changed")
-            made = change(self._fact(db, key))
-            if made is None:
-                self._drop(db, key)
-            else:
-                self._put_fact(db, key, made, *_CHANGED)
-            return made
+            return self._change_fact(db, key, change)
 
     def facts(self, prefix: str) -> dict[str, Any]:
         """Return the facts with keys that begin with a text."""
@@ -400,6 +401,16 @@ class Mailbox:
         with self._core.writing() as db:
             self._core.must_fit(db)
             yield db
+
+    def _change_fact(self, db: Any, key: str, change: Change) -> Any:
+        if self._core.dialect.locks:  # a write locks the row until the commit
+            self._put_fact(db, key, None, "changed")
+        made = change(self._fact(db, key))
+        if made is None:
+            self._drop(db, key)
+        else:
+            self._put_fact(db, key, made, *_CHANGED)
+        return made
 
     def _reading(self) -> AbstractContextManager[Any]:
         """Read without committing what threads defer: these rows belong to none."""
