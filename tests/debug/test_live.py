@@ -166,7 +166,8 @@ def test_the_past_of_a_held_run_can_be_looked_at(world: World, url: str) -> None
         assert session.prevturn().entry == session.inspect.locate("@3.3")
         assert session.mode == "PAST"
         assert session.request().messages[-1]["content"] == "Mind the time."
-        assert session.why("messages[-1]", there)[0].by == "model"
+        # the other two calls, which run beside it, may have ended
+        assert session.why("messages[-1]", there)[0].by in ("model", "tool:add")
         assert session.inspect.route().chosen == "route: tools"
         back = session.goto(f"#{there.seq if there else 0}")
         assert back.mode == "LIVE stopped (volatile)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,28 @@ def test_no_form_shows_what_only_the_recording_process_knew(
         for canary in CANARIES:
             assert canary.encode() not in content, canary
     assert form == "chrome" or any("•••".encode() in content for content in contents(out))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_shows_a_secret_field_of_what_a_tool_returns(
+    form: str, saver: SqlSaver, folder: Path
+) -> None:
+    """The model reads a result as a text; a result may hold JSON in a text of its own."""
+    inner = json.dumps({"client_secret": 'in"ner-4717', "kept": "kept-4718"})
+
+    @tool(name="look")
+    def look() -> dict[str, Any]:
+        """Look."""
+        return {"db_password": "short-1", "raw": inner, "shown": str({"token": "it's-4719"})}
+
+    agent, _ = agent_of(saver, hooks=[], tools=[look], model=ScriptedModel([call("look"), "Done."]))
+    agent.invoke("find", thread_id="t")
+    assert "short-1" in repr(agent.graph.get_state({"configurable": {"thread_id": "t"}}).values)
+    out = folder / "out"
+    assert command(["export", "-t", "t", "--to", form, "-o", str(out)]) == 0
+    for content in contents(out):
+        assert [one for one in (b"short-1", b"ner-4717", b"s-4719") if one in content] == []
+    assert form == "chrome" or any(b"kept-4718" in content for content in contents(out))
 
 
 def test_the_lines_of_a_journal_hide_it_too(

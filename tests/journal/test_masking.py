@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,33 @@ def test_data_is_clean_as_the_whole_search_finds_it(data: bytes) -> None:
         named = "(?i)passw|passph|secret|key|token|authori|credential"
         held = mask.regex.search(text) or re.search(named, text)
         assert mask.is_clean(data) is (held is None)
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ('{"password":"a", "b": 1}', '{"password":"•", "b": 1}'),
+        ('{"api_key": "a\\"b", "c": "d"}', '{"api_key": "•", "c": "d"}'),
+        ("{'db-token': \"it's\", 'c': 'd'}", "{'db-token': \"•\", 'c': 'd'}"),
+        ('{"a": "{\\"secret\\": \\"x\\\\\\"y\\", \\"b\\": 1}"}',
+         '{"a": "{\\"secret\\": \\"•\\", \\"b\\": 1}"}'),
+        ('{"tokens": "a", "mytoken": "b", "token": 1}',) * 2,
+        ('{"token": ""}',) * 2,
+        ("the password: x",) * 2,
+    ],
+)  # fmt: skip
+def test_fields_of_json_in_a_text_are_hidden_in_what_leaves(text: str, made: str) -> None:
+    assert Mask(b"k" * 16).text(text) == text
+    hidden = Mask(b"k" * 16, inside=True).text(text)
+    assert re.sub("•••[0-9a-f]{8}", "•", hidden) == made
+    assert Mask(b"k" * 16, inside=True).text(hidden) == hidden
+
+
+@pytest.mark.parametrize(
+    "part", ["a_", '"', 'token"', 'token":"', "\\", 'token\\":\\"', 'token":' + " " * 9, "-"]
+)
+def test_a_long_text_of_any_form_takes_no_long_search(part: str) -> None:
+    text = part * (1_000_000 // len(part)) + 'token":"x"'
+    began = time.process_time()
+    Mask(b"k" * 16, inside=True).text(text)
+    assert time.process_time() - began < 30  # it would be hours

@@ -538,7 +538,7 @@ class Answers:
         try:
             runs = self._journal.runs()
         except ThreadNotFoundError:  # a session's thread begins with its first run
-            self._shown = Showing(Hider(Mask(b"", known_secrets())))
+            self._shown = Showing(Hider(Mask(b"", known_secrets(), inside=True)))
             raise
         seen = (self._journal.last(), [(run.number, run.status) for run in runs])
         if seen != self._seen:

@@ -54,7 +54,7 @@ class Hider:
         secrets = known_secrets()
         if marks := {mark for run in runs for mark in run.secrets}:
             secrets |= set(Mask(key).marked(_texts_in(journal), marks))
-        return cls(Mask(key, secrets, every))
+        return cls(Mask(key, secrets, every, inside=True))
 
     def again(self) -> Hider:
         """Return a copy with a count of zero."""

@@ -44,11 +44,21 @@ _SHORT: Final = 64
 
 _MOST_SHORT: Final = 4_096
 
-_SECRET_NAME: Final = re.compile(
-    r"(?i)(?:.*[_-])?(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key"
+_NAME: Final = (
+    r"(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|token|authorization|credentials?)"
 )
+
+_SECRET_NAME: Final = re.compile(rf"(?i)(?:.*[_-])?{_NAME}")
 """Names of environment variables and text fields with secret values."""
+
+_FIELD: Final = re.compile(
+    rf"""(?isx) (?<![^\W_]) {_NAME} \\*["']\s{{0,9}}:\s{{0,9}}
+    (?: (?P<quote>["']) (?P<plain>(?:(?!(?P=quote))[^\\]|\\.)+)
+      | (?P<inner_quote>\\+") (?P<inner>(?:[^"\\]|(?!(?P=inner_quote))\\+"?)+) )"""
+)
+"""A text field with such a name in JSON, or in what Python shows of a dict, that is in a text; or
+in JSON that is in such a text."""
 
 
 _NAMES: Final = ("passw", "passph", "secret", "key", "token", "authori", "credential")
@@ -117,12 +127,18 @@ def _secrets_of(model: Any) -> Iterator[str]:
 class Mask:
     """Finds and hides secrets in data before it is written."""
 
-    __slots__ = ("_key", "_own", "_short", "_unseen", "regex", "seen")
+    __slots__ = ("_inside", "_key", "_own", "_short", "_unseen", "regex", "seen")
 
     def __init__(
-        self, key: bytes, secrets: Iterable[str] = (), patterns: Iterable[str] = ()
+        self,
+        key: bytes,
+        secrets: Iterable[str] = (),
+        patterns: Iterable[str] = (),
+        *,
+        inside: bool = False,
     ) -> None:
-        self._key = key
+        """Take what is hidden; with `inside`, fields of JSON that is in a text are hidden too."""
+        self._key, self._inside = key, inside
         self.regex: Final = _compiled(frozenset(secrets), tuple(patterns))
         self._own: Final = _own_regex(frozenset(secrets), tuple(patterns))
         self._short: dict[str, str] = {}
@@ -180,7 +196,12 @@ class Mask:
             own = self._own
             if own is None or own.search(text) is None:
                 return text
-        return self.regex.sub(lambda found: self._hidden(found[0]), text)
+        made = self.regex.sub(lambda found: self._hidden(found[0]), text)
+        return _FIELD.sub(self._without, made) if self._inside else made
+
+    def _without(self, field: re.Match[str]) -> str:
+        value = field["plain"] or field["inner"]
+        return field[0][: -len(value)] + self._hidden(value)
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """Return data without its secrets; data without any stays the same object."""

@@ -448,7 +448,7 @@ async def gateway(context: Admin) -> dict[str, Any]:
     named = {chat: chat for chat in chats[:_CHATS]} | found["threads"]
     asked = context.saver.threads.aget
     found["threads"] = {key: one for key, one in named.items() if await asked(one) is not None}
-    hider = Hider(Mask(b"", known_secrets()))
+    hider = Hider(Mask(b"", known_secrets(), inside=True))
     return dict(Showing(hider).value(plain(found)))
 
 
