@@ -173,6 +173,12 @@ def test_what_is_set_in_a_held_call_adds_up(shell: Shell, code: Any) -> None:
     assert sorted(code.ran) == [(1, 1), (3, 1), (5, 7)]
 
 
+def test_a_key_in_quotes_may_hold_the_sign_of_an_assignment(shell: Shell) -> None:
+    told(shell, "run add", "tbreak tool:add if args.a == 2", "c")
+    told_back = told(shell, 'set args["a=b"] = "c=d"')
+    assert told_back == "add will be run with these arguments"
+
+
 def test_a_value_is_edited_as_a_text(shell: Shell) -> None:
     told(shell, "run add", "tbreak tool:add if args.a == 2", "c")
     seen = []

@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 
 from tests.store.store_graphs import config, looping_graph
 from wick_graph import Agent
+from wick_graph.config.fields import resolve_store
 from wick_graph.errors import ConfigError, StorageError
 from wick_graph.store import SqlSaver
 from wick_graph.store.digests import SCHEMA_VERSION
@@ -219,3 +220,10 @@ def test_a_url_names_the_file_that_sqlalchemy_reads_in_it(start: str, name: str)
         assert path_of(start + name) is None
     else:
         assert path_of(start + name) == Path(str(parts.database)).resolve()
+
+
+def test_a_path_from_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert path_of("sqlite:///~/a.db") == tmp_path / "a.db"
+    assert path_of("sqlite:///~a.db") == Path("~a.db").absolute()
+    assert resolve_store("sqlite:///~/a.db", Path("/srv")) == f"sqlite:///{tmp_path}/a.db"

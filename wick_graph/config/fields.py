@@ -202,7 +202,7 @@ def resolve_keys(source: str, base_dir: Path) -> str:
 
 
 def resolve_store(url: str, base_dir: Path) -> str:
-    """Make the path of a relative SQLite URL absolute; every other URL stays as it is.
+    """Make the path of a relative SQLite URL absolute, also `~/`; every other URL stays as it is.
 
     Raises:
         ValueError: the folder's name holds a `?`, which no SQLite URL can express.
@@ -213,7 +213,8 @@ def resolve_store(url: str, base_dir: Path) -> str:
     name, mark, query = rest.partition("?")
     if not name or name == ":memory:" or name.startswith("file:") or Path(name).is_absolute():
         return url
-    path = str(base_dir.absolute() / name)
+    home = Path.home() / name[2:] if name.startswith("~/") else None
+    path = str(home or base_dir.absolute() / name)
     if "?" in path:
         raise ValueError("cannot be in a folder with a ? in its name; rename the folder")
     return f"{scheme}:///{path}{mark}{query}"

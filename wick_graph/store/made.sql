@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: deedc59bbe56872f522e37e80b366e19
+-- process takes it from here once it or a module that makes it has changed: bf8162debcf3d0010f8ae02dc2d3ada1
 
 --: sqlite schema
 CREATE TABLE blobs (

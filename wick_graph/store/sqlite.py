@@ -581,7 +581,8 @@ def path_of(url: str) -> Path | None:
     if not name or name == ":memory:":
         return None
     try:
-        return Path(name).resolve()  # only once: later changes of a link have no effect
+        found = Path.home() / name[2:] if name.startswith("~/") else Path(name)
+        return found.resolve()  # only once: later changes of a link have no effect
     except (OSError, RuntimeError, ValueError) as error:
         raise StorageError(f"the path {name!r} cannot be resolved ({error}); name a file") from None
 

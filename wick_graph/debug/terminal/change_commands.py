@@ -29,15 +29,20 @@ _POLICIES: Final = ("recorded", "live", "mock", "ask")
 
 _TARGETS: Final = ("args", "result", "response", "request")
 
+_ASSIGNED: Final = re.compile(
+    r"""(?s)((?:[^="']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')*)=(.*)"""
+)
+"""A path and a value; a key in quotes may hold the sign between them."""
+
 
 def _set(shell: Shell, rest: str) -> Reply:
     word = rest.partition(" ")[0]
     if word in ("pagination", "confirm", "non-stop") and "=" not in rest:
         return Reply()  # gdb's settings in scripts; ignored
-    path, equals, text = rest.partition("=")
-    if not equals or not path.strip() or not text.strip():
+    found = _ASSIGNED.fullmatch(rest)
+    if found is None or not found[1].strip() or not found[2].strip():
         raise DebugError("write `set PATH = JSON`")
-    return _changed(shell, path.strip(), json_of(text.strip()))
+    return _changed(shell, found[1].strip(), json_of(found[2].strip()))
 
 
 def _edit(shell: Shell, rest: str) -> Reply:
