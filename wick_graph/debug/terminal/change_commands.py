@@ -29,9 +29,7 @@ _POLICIES: Final = ("recorded", "live", "mock", "ask")
 
 _TARGETS: Final = ("args", "result", "response", "request")
 
-_ASSIGNED: Final = re.compile(
-    r"""(?s)((?:[^="']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')*)=(.*)"""
-)
+_ASSIGNED: Final = re.compile(r"""(?s)((?:[^="']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')*)=(.*)""")
 """A path and a value; a key in quotes may hold the sign between them."""
 
 
