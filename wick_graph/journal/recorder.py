@@ -366,25 +366,26 @@ class JournalListener:
 
     def along(self, db: Database) -> None:
         """Write the new moments, in the caller's transaction."""
-        if not self._waiting and not self._dirty:
-            if self._rows.is_unsure:
-                self._rows.write_again(db, self._thread)
-            return
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-            batch = self._batch(waiting)
-        self.write_before(db)
-        self._rows.write(db, self._thread, batch)
+        batches = self._take_before()
+        if self._waiting or self._dirty:
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+                batches.append(self._batch(waiting))
+        if batches or self._rows.is_unsure:
+            self._rows.write(db, self._thread, *batches)
 
     def write_before(self, db: Database) -> None:
         """Write the rest of the previous run, once."""
-        before, self._before = self._before, None
-        if before is not None:
-            self._rows.write(db, self._thread, before)
+        self._rows.write(db, self._thread, *self._take_before())
 
-    def write(self, db: Database, waiting: list[Any], last: int) -> int:
+    def _take_before(self) -> list[Batch]:
+        before, self._before = self._before, None
+        return [] if before is None else [before]
+
+    def write(self, db: Database, thread: int, waiting: list[Any], last: int) -> int:
         """Number moments from `last` on and write them; return the number of the last one.
 
+        `thread` is the thread's number now: the transaction that made the thread may have failed.
         `waiting` is moment, its early copy, moment, …
         """
         for moment in waiting[::2]:
@@ -392,7 +393,7 @@ class JournalListener:
                 last += 1
                 moment.seq = last
         self._last = last
-        self._rows.write(db, self._thread, self._batch(waiting))
+        self._rows.write(db, thread, self._batch(waiting))
         return last
 
     def flush(self) -> None:
@@ -421,7 +422,7 @@ class JournalListener:
                 self._close(moment)
         if writer.entries:
             content = pack_page(self._run.number, first, writer.places, writer.entries)
-            batch.page = first + len(writer.entries) - 1, content
+            batch.page, batch.first = (first + len(writer.entries) - 1, content), first
         batch.blobs = self._values.take()
         if len(seen := self._values.mask.seen) > len(self._about.get("secrets", ())):
             self._about["secrets"], self._dirty = [*seen], True

@@ -247,7 +247,7 @@ class Opening:
         run.status, run.ended = "lost", run.started + unfinished.at / 1e6
         run.body = pack_about({**body, "last": self.last, "stopped": "lost"})
         page = (self.last, pack_page(run.number, first, [], entries)) if entries else None
-        self.closing = Batch(page=page, run=run)
+        self.closing = Batch(page=page, first=first, run=run)
 
     def _lives(self, body: dict[str, Any]) -> bool:
         """Return whether the previous run goes on beside this one."""

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from wick_graph.core.moments import Directive, JournalOptions, Moment
+from wick_graph.errors import StorageError
 from wick_graph.journal.encode import MutationGuard
 from wick_graph.journal.recorder import JournalListener
 from wick_graph.journal.run_start import Begun, Opening, start
@@ -32,8 +33,8 @@ class SharedJournal:
         self._lock = threading.Lock()
         self._waiting: list[tuple[RunJournal, Moment, Any]] = []
         self._last = 0
-        self.runs = 0
-        """How many runs go on."""
+        self.runs: set[RunJournal] = set()
+        """The runs that go on."""
 
     def add(self, run: RunJournal, moment: Moment, taken: Any) -> None:
         """Keep a moment until the next transaction."""
@@ -41,22 +42,39 @@ class SharedJournal:
             self._waiting.append((run, moment, taken))
 
     def along(self, db: Database, thread: int) -> None:
-        """Write the new moments in the caller's transaction; an error stops their recording."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        if not waiting and self._rows.is_unsure:
-            self._rows.write_again(db, thread)
-        for run, group in groupby(waiting, lambda one: one[0]):
-            moments = [part for one in group for part in one[1:]]
+        """Write the new moments in the caller's transaction; an error stops their recording.
+
+        One after which the transaction cannot go on is raised: what was not written waits on.
+        """
+        if self._rows.is_unsure:
+            self._again(db, thread)
+        while some := self._next():
+            run, moments = some
             try:
-                self._write(db, thread, run, moments)
+                listener = self.begin(db, thread, run)
+                last = max(self._rows.last(db, thread), self._last)
+                with self._lock:
+                    del self._waiting[: len(moments) // 2]
+                self._last = listener.write(db, thread, moments, last)
             except Exception as error:  # a recording never fails a run
+                if self._rows.ends_transaction(error):
+                    raise
                 run.fail(error)
 
-    def _write(self, db: Database, thread: int, run: RunJournal, moments: list[Any]) -> None:
-        listener = self.begin(db, thread, run)
-        last = max(self._rows.last(db, thread), self._last)
-        self._last = listener.write(db, moments, last)
+    def _again(self, db: Database, thread: int) -> None:
+        """Write what was rolled back, or stop the recording of runs that have lost moments."""
+        if self._rows.is_overtaken(db, thread):
+            self._last = 0
+            for run in [*self.runs]:
+                run.fail(StorageError("a write failed, and another process recorded meanwhile"))
+        self._rows.write(db, thread)
+
+    def _next(self) -> tuple[RunJournal, list[Any]] | None:
+        """Return the first run with moments that wait, and those before any of another run."""
+        with self._lock:
+            self._waiting = [one for one in self._waiting if not one[0].problem]
+            groups = groupby(self._waiting, lambda one: one[0])
+            return next(((run, [p for one in some for p in one[1:]]) for run, some in groups), None)
 
     def begin(self, db: Database, thread: int, run: RunJournal) -> JournalListener:
         """Return the listener that writes a run, made at its first use."""
@@ -64,8 +82,9 @@ class SharedJournal:
             base, begun = run.begun()
             opened = Opening(self._rows, db, thread, shared=True)
             opened.look(base)
-            run.listener = start(opened, begun, run.options)
-            run.listener.write_before(db)
+            listener = start(opened, begun, run.options)
+            listener.write_before(db)
+            run.listener = listener
         return run.listener
 
     def flush(self) -> None:
@@ -111,7 +130,7 @@ class RunJournal:
             rows = saver.journal_rows(thread_id)
             held = rows.recorder()
             shared = held if isinstance(held, SharedJournal) else SharedJournal(rows)
-            shared.runs += 1
+            shared.runs.add(self)
             rows.set_recorder(shared)
             self._rows, self._shared = rows, shared
         for moment, taken in self._early:
@@ -185,6 +204,6 @@ class RunJournal:
             shared, self._shared = self._shared, None
             if shared is None or self._rows is None:
                 return
-            shared.runs -= 1
+            shared.runs.discard(self)
             if not shared.runs:
                 self._rows.set_recorder(None)

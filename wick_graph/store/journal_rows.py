@@ -59,6 +59,8 @@ class Batch:
 
     page: tuple[int, bytes] | None = None
     """The number of its last moment, and its content."""
+    first: int = 0
+    """The number of its first moment."""
     blobs: list[tuple[bytes, bytes]] = field(default_factory=list)
     run: RunRow | None = None
 
@@ -89,28 +91,39 @@ class JournalRows:
 
     # --- Writing.
 
-    def write(self, db: Database, thread: int, batch: Batch) -> None:
-        """Add a batch in the caller's transaction.
+    def write(self, db: Database, thread: int, *batches: Batch) -> None:
+        """Add batches in the caller's transaction, and those of a rolled-back one again.
 
-        The transaction may still fail, and be tried again without this batch. So the last batches
-        are kept until a commit.
+        The transaction may still fail, already here, and be tried again without these batches. So
+        the last ones are kept until a commit.
         """
-        self.write_again(db, thread)
-        self._kept = [*self._kept[1 - _PAGES :], batch]
-        self._put(db, thread, batch)
+        kept, self._kept = self._kept, [*self._kept, *batches][-_PAGES:]
+        for one in (*(kept if self._is_missing(db, thread, kept) else ()), *batches):
+            self._put(db, thread, one)
 
-    def write_again(self, db: Database, thread: int) -> None:
-        """Add the batches of a rolled-back transaction again."""
-        cache, before = self._core.caches.get(self._name), self._cache
-        self._cache = cache
-        if self._kept and (cache is None or cache is not before) and self._is_missing(db, thread):
-            for one in self._kept:
-                self._put(db, thread, one)
+    def is_overtaken(self, db: Database, thread: int) -> bool:
+        """Return whether others have taken the numbers of a rolled-back transaction's moments.
+
+        Its batches are forgotten then.
+        """
+        kept, cache = self._kept, self._cache
+        first = next((one.first for one in kept if one.page is not None), None)
+        is_missing = self._is_missing(db, thread, kept)
+        if not is_missing or first is None or self.last(db, thread) < first:
+            self._cache = cache  # `write` asks again
+            return False
+        self._kept = []
+        return True
 
     @property
     def is_unsure(self) -> bool:
         """Whether a batch is not known to be committed."""
         return bool(self._kept)
+
+    def ends_transaction(self, error: Exception) -> bool:
+        """Return whether the open transaction cannot go on after an error: it must be raised."""
+        dialect = self._core.dialect
+        return isinstance(error, dialect.errors) and not dialect.is_final(error)
 
     def _put(self, db: Database, thread: int, batch: Batch) -> None:
         _add(db, self._seals(thread), thread, batch)
@@ -131,9 +144,15 @@ class JournalRows:
             self._core.recorders[self.thread_id] = recorder
 
     def flush_into(self, add: Callable[[Database, int], None]) -> None:
-        """Call such a function in a transaction of its own; make the thread if there is none."""
-        with self._core.writing(self.thread_id) as db:
+        """Call such a function in a transaction of its own; make the thread if there is none.
+
+        It may be called again, if the transaction was rolled back.
+        """
+
+        def work(db: Database) -> None:
             add(db, self._core.thread_for_writing(db, self.thread_id).id)
+
+        self._core.apply(self.thread_id, work)
 
     def flush(self, apply: Any) -> None:
         """Run a function in a transaction of its own, and commit it."""
@@ -149,11 +168,16 @@ class JournalRows:
         """Do `flush` in the store's thread."""
         await self._core.worker.run(self.flush, apply)
 
-    def _is_missing(self, db: Database, thread: int) -> bool:
-        for kept in self._kept:
-            if kept.page is None:  # a run's row alone, which may be written again
+    def _is_missing(self, db: Database, thread: int, kept: list[Batch]) -> bool:
+        """Return whether the transaction that had these batches was rolled back."""
+        cache, before = self._core.caches.get(self._name), self._cache
+        self._cache = cache
+        if cache is not None and cache is before:
+            return False
+        for one in kept:
+            if one.page is None:  # a run's row alone, which may be written again
                 return True
-            key = (thread << LANE_BITS | kept.page[0],)
+            key = (thread << LANE_BITS | one.page[0],)
             if db.execute(statements.HAS_PAGE, key).fetchone() is None:
                 return True
         return False
