@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from tests.support.orphans import assert_no_orphans
-from wick_graph import Agent
+from wick_graph import Agent, tool
 from wick_graph.errors import StorageError
+from wick_graph.hooks import ApprovalHook
+from wick_graph.journal import Journal
 from wick_graph.store import SqlSaver
+from wick_graph.store.threads import Threads
 from wick_graph.store.verify import verify
-from wick_graph.testing import ScriptedModel
+from wick_graph.testing import ScriptedModel, call
 
 Refuse = Callable[..., None]
 
@@ -57,7 +60,11 @@ def assert_whole(store: SqlSaver) -> None:
     assert found.is_whole, found.findings
 
 
-def test_a_call_whose_commit_failed_is_written_anew(store: SqlSaver, refuse: Refuse) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_call_whose_commit_failed_is_written_anew(
+    store: SqlSaver, refuse: Refuse, alone: bool
+) -> None:
+    """Also if it shares a commit, which fails after the call is done: a retry hook repeats it."""
     lease = store.leases.acquire("t")
     ledger = store.ledger(lease)
     ledger.begin("known", "tool", {"a": 1}, "never")
@@ -69,7 +76,7 @@ def test_a_call_whose_commit_failed_is_written_anew(store: SqlSaver, refuse: Ref
     for write in writing:
         refuse(1)
         with pytest.raises(StorageError):
-            write()
+            write() if alone else store.leases.together(write)
         assert_whole(store)
         write()
         assert_whole(store)
@@ -154,6 +161,70 @@ def test_how_a_run_ended_is_written_when_that_is_possible(
         assert (info.status, info.stopped_because) == ("idle", "done")
         assert other.leases.epoch("t") is None
         assert_whole(other)
+
+
+def ask() -> str:
+    """Ask."""
+    return "asked"
+
+
+@pytest.mark.parametrize("reply", ["Done.", call("ask")])
+def test_a_new_run_writes_the_end_that_the_last_one_could_not(
+    store: SqlSaver, refuse: Refuse, url: str, reply: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor could the first run after it: the thread is free, and both know of the first one's end.
+
+    The thread must not look busy until the lease has expired.
+    """
+    asks = Agent(
+        "A",
+        ScriptedModel(["one", reply, "three"]),
+        tools=[tool(ask)],
+        hooks=[ApprovalHook({"ask": True})],
+        store=store,
+    )
+    asks.invoke("hi", thread_id="t")
+    release = store.leases.release
+
+    def full(*args: Any, **how: Any) -> None:
+        refuse(*range(1, 100))
+        release(*args, **how)
+
+    store.leases.release = full  # type: ignore[method-assign]  # it only tells when the run ends
+    for text in ("go on", "and?"):
+        with pytest.raises(StorageError):
+            asks.invoke(text, thread_id="t")
+    store.leases.release = release  # type: ignore[method-assign]  # as above
+    refuse()
+    before: list[Any] = []
+    opens = Threads.open
+
+    def opened(*args: Any, **how: Any) -> Any:
+        before.append(opens(*args, **how))
+        return before[-1]
+
+    monkeypatch.setattr(Threads, "open", opened)
+    asks.invoke("and now?", thread_id="t")
+    ended = "waiting" if reply != "Done." else "idle"
+    assert [one.status for one in before] == [ended]
+    with SqlSaver.from_url(url) as other:
+        assert [run.status for run in Journal(other, "t").runs()] == ["ended"] * 3
+        assert_whole(other)
+
+
+def test_an_owed_lease_may_come_while_others_are_looked_through(store: SqlSaver) -> None:
+    """The thread that renews all leases looks through them while runs end."""
+    owed: Any = store._core.owed
+
+    class Arriving:
+        @property
+        def since(self) -> float:
+            owed[len(owed), 2] = self
+            return float("inf")
+
+    owed[0, 1] = Arriving()
+    store.leases.settle()
+    owed.clear()
 
 
 def test_what_is_done_together_fails_together(store: SqlSaver, refuse: Refuse, url: str) -> None:

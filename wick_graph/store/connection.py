@@ -244,7 +244,6 @@ class Owed:
     """A lease that was given back, though the database may not know."""
 
     lease: Any
-    epoch: int
     charges: int
     since: float = field(default_factory=time.monotonic)
 
@@ -283,8 +282,8 @@ class StoreConnection(Transactions):
         self.notices = SILENT
         """Tells other processes what has changed; a server sets it."""
         self.strays = Strays()
-        self.owed: dict[int, Owed] = {}
-        """By thread, leases of this store that are given back."""
+        self.owed: dict[tuple[int, int], Owed] = {}
+        """By thread and epoch, leases of this store that are given back."""
         self.recorders: dict[str, Recorder] = {}
         """By thread, what adds the moments of recorded runs to each transaction in it."""
         self.step: tuple[Any, Any] | None = None

@@ -433,7 +433,7 @@ class Leases:
         """
         if row is None:
             return INNOCENT
-        row = self._known(thread, tuple(row))
+        row = self._known(db, thread, tuple(row))
         holder, _, until, tries, _ = row
         held = is_held(self._core, holder, until)
         if held and not asking.force:
@@ -447,14 +447,15 @@ class Leases:
         suspicion = self._judged(db, thread, row)
         return replace(suspicion, charges=0, due=0.0, new=False) if asking.pardon else suspicion
 
-    def _known(self, thread: int, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the row as given back if this saver gave it back, and the database may not know.
+    def _known(self, db: Database, thread: int, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Write the end of a run that this saver has ended, if the database may not know it.
 
         All other rows are returned as they are.
         """
-        owed = self._core.owed.get(thread)
-        if owed is None or owed.epoch != row[1]:
+        owed = self._core.owed.get((thread, row[1]))
+        if owed is None:
             return row
+        self._write_end(db, owed.lease, owed.charges)
         return (*row[:2], 0.0, owed.charges, row[4])
 
     def _began(self, db: Database, thread: int, run_id: str) -> bool:
@@ -571,33 +572,34 @@ class Leases:
 
         A full disk may refuse the write, and the answer to a taking may be lost.
         """
-        self._core.owed[lease.thread] = Owed(lease, lease.epoch, charges)
+        self._core.owed[lease.thread, lease.epoch] = Owed(lease, charges)
         with self._lock:
             self._held.discard(lease)
         lease.leave_place()
 
     def _end(self, lease: Lease, charges: int) -> None:
         with self._core.writing(lease.thread_id) as db:
-            given = db.execute(statements.END_LEASE, (0.0, charges, lease.thread, lease.epoch))
-            if not given.rowcount:
-                return
-            if lease.ending is not None:
-                lease.ending(db)
-            if lease.before_commit is not None:
-                lease.before_commit(db)
-            if self._core.strays:
-                self._core.strays.sweep(db, lease.thread)
-            self._core.step = None
-            cache = self._core.caches.get(text_bytes(lease.thread_id))
-            if cache is not None and cache.marks is None:
-                cache.rest()
+            self._write_end(db, lease, charges)
+
+    def _write_end(self, db: Database, lease: Lease, charges: int) -> None:
+        given = db.execute(statements.END_LEASE, (0.0, charges, lease.thread, lease.epoch))
+        if not given.rowcount:
+            return
+        if lease.ending is not None:
+            lease.ending(db)
+        if lease.before_commit is not None:
+            lease.before_commit(db)
+        if self._core.strays:
+            self._core.strays.sweep(db, lease.thread)
+        self._core.step = None
+        cache = self._core.caches.get(text_bytes(lease.thread_id))
+        if cache is not None and cache.marks is None:
+            cache.rest()
 
     def note_released(self, lease: Lease) -> None:
         """Note that the database knows that a lease was given back: its commit has succeeded."""
         lease.on_stop = None  # it holds the run, which holds the lease
-        owed = self._core.owed.get(lease.thread)
-        if owed is not None and owed.lease is lease:
-            self._core.owed.pop(lease.thread, None)
+        self._core.owed.pop((lease.thread, lease.epoch), None)
 
     def settle(self, *, at_once: bool = False) -> None:
         """Give back leases that the database does not know to be free; keep those it refuses.
@@ -605,17 +607,17 @@ class Leases:
         A commit may still be under way, so a lease waits a moment first, unless `at_once`.
         """
         before = time.monotonic() - (0.0 if at_once else LOOK_SECONDS / 2)
-        owed = {thread: one for thread, one in self._core.owed.items() if one.since <= before}
+        owed = {place: one for place, one in [*self._core.owed.items()] if one.since <= before}
         if not owed:
             return
         with suppress(StorageError):
             with self._core.reading() as db:
                 own = schema.leases.c
                 query = sql.select(own.thread, own.epoch)
-                query = query.where(own.thread.in_(list(owed)), own.until > 0)
-                epochs = dict(db.execute(*compiled(query)).fetchall())
-            for thread, one in owed.items():
-                if epochs.get(thread) == one.epoch:
+                query = query.where(own.thread.in_({thread for thread, _ in owed}), own.until > 0)
+                held = {tuple(row) for row in db.execute(*compiled(query)).fetchall()}
+            for place, one in owed.items():
+                if place in held:
                     self._end(one.lease, one.charges)
                 self.note_released(one.lease)
 
@@ -655,7 +657,6 @@ class Leases:
             if self._pid != os.getpid():  # after a fork: the leases belong to the parent
                 self._pid, self._held, self._keeper = os.getpid(), set(), None
             self._held.add(lease)
-            self._core.owed.pop(lease.thread, None)
             if self._keeper is None:
                 keeper = keeper_for(self._core)
                 keeper.add(self)
@@ -714,8 +715,8 @@ def check_free(core: StoreConnection, db: Database, thread: int, thread_id: str)
     Raises:
         ThreadBusyError: A live owner holds it.
     """
-    row, owed = db.execute(statements.LEASE, (thread,)).fetchone(), core.owed.get(thread)
-    if row is None or (owed is not None and owed.epoch == row[1]):
+    row = db.execute(statements.LEASE, (thread,)).fetchone()
+    if row is None or (thread, row[1]) in core.owed:
         return
     if is_held(core, row[0], row[2]):
         raise ThreadBusyError(_BUSY.format(thread_id))

@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
@@ -90,8 +91,8 @@ class Ledger:
             row = self._row(db, key)
             if row is not None and row[0] == hashed:
                 return self._known(db, key, row, replay)
-            made = self._put(db, key, name, hashed, "intent", 1, new=row is None)
-        self._written[key], self._asked[key] = made, hashed
+            self._put(db, key, name, hashed, "intent", 1, new=row is None)
+        self._asked[key] = hashed
         return Execute(again=False)
 
     def identify(self, key: str, name: str, args: Mapping[str, Any]) -> None:
@@ -203,18 +204,20 @@ class Ledger:
         """Mark a call as waiting for an answer; the answer may start it again."""
         with self._core.writing(self._lease.thread_id) as db:
             check(self._core, db, self._lease)
-            hashed = self._asked.pop(key, None) or self._hash(name, args)
-            made = self._put(db, key, name, hashed, "waiting", 1)
-        self._written[key] = made
+            self._put(db, key, name, self._asked_for(key, name, args), "waiting", 1)
 
     def _file(self, key: str, name: str, args: Mapping[str, Any], state: str, fields: Any) -> None:
         payload, thread = _folded(self._codec.pack(fields)), self._lease.thread
         with self._core.writing(self._lease.thread_id) as db:
             check(self._core, db, self._lease)
-            hashed, seals = self._asked.pop(key, None) or self._hash(name, args), self._seals
+            hashed, seals = self._asked_for(key, name, args), self._seals
             sealed = seals.seal(payload, *place_of(seals, thread, text_bytes(key), hashed))
-            made = self._put(db, key, name, hashed, state, 1, sealed)
-        self._written[key] = made
+            self._put(db, key, name, hashed, state, 1, sealed)
+
+    def _asked_for(self, key: str, name: str, args: Mapping[str, Any]) -> bytes:
+        """Return the hash of a call's arguments, which is not needed after the commit."""
+        self._core.when_committed(partial(self._asked.pop, key, None))
+        return self._asked.get(key) or self._hash(name, args)
 
     def _known(self, db: Database, key: str, row: tuple[Any, ...], replay: Replay) -> Verdict:
         _, state, tries, _ = row
@@ -241,6 +244,7 @@ class Ledger:
     def _state(self, db: Database, key: str, state: str, tries: int) -> None:
         lease, packed = self._lease, text_bytes(key)
         self._written.pop(key, None)
+        self._core.when_committed(partial(self._written.pop, key, None))
         calls = schema.calls
         mine = (calls.c.thread == lease.thread, calls.c.key == packed)
         with changing(db, calls, lease.thread, *mine):
@@ -256,8 +260,8 @@ class Ledger:
         tries: int,
         body: bytes | None = None,
         new: bool = False,
-    ) -> int:
-        """Write the row of a call; return its hash, to be remembered once it is stored."""
+    ) -> None:
+        """Write the row of a call; its hash is remembered once it is committed."""
         lease, now = self._lease, self._core.now()
         ended = None if body is None else now
         row = (text_bytes(key), text_bytes(name), hashed, state, lease.epoch, tries, now, ended)
@@ -270,7 +274,7 @@ class Ledger:
         db.execute(statements.PUT_CALL, (lease.thread, *row, body))
         made = row_hash(row, body)
         db.account.add(CALLS, lease.thread, made)
-        return made
+        self._core.when_committed(partial(self._written.__setitem__, key, made))
 
     def _hash(self, name: str, args: Mapping[str, Any]) -> bytes:
         return _identified(self._seals, name, args)

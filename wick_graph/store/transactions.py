@@ -65,7 +65,7 @@ class Group:
         """It holds locks on rows of threads, so it may not wait for another."""
         self.held: dict[str, ThreadRow] = {}
         """The rows of the locked threads, as this transaction sees them."""
-        self.after: list[Callable[[], None]] = []
+        self.after: list[Callable[[], object]] = []
         """What is called when it is committed."""
         self.error: StorageError | None = None
         self.settled = False
@@ -560,7 +560,7 @@ class Transactions(ABC):
         group.locked = True  # never wait for the lock of a thread that is not the caller's
         return self._hold(group, thread_id)
 
-    def when_committed(self, call: Callable[[], None]) -> None:
+    def when_committed(self, call: Callable[[], object]) -> None:
         """Call this when what the member has written that writes now is committed."""
         if self._group is not None:
             self._group.after.append(call)
