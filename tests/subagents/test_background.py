@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from wick_graph.errors import ConfigError
 from wick_graph.journal import Journal
 from wick_graph.journal.replay import replay
 from wick_graph.store import SqlSaver
+from wick_graph.store.ledger import Ledger
 from wick_graph.subagents import Background, Subagent
 from wick_graph.testing import ScriptedModel, call, error, respond, text
 from wick_graph.tools.builtin_tools import question_tool
@@ -170,6 +172,35 @@ def test_what_tasks_use_counts_once(door: Door, store: SqlSaver) -> None:
     result = door(family.boss, "Go")
     assert 100_000 < result.thread_usage.input_tokens < 200_000
     assert family.outputs(result)[-1]["output"] == "A."
+
+
+def test_what_a_task_uses_counts_though_the_step_that_counted_it_was_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'killed.db'}"
+
+    def family(store: SqlSaver, *steps: Any) -> Agent:
+        return Family(store, *steps, a=clerk("a", store, text("A.", usage=(100_000, 1)))).boss
+
+    if (pid := os.fork()) == 0:
+        finish = Ledger.finish
+
+        def killed(self: Ledger, key: str, *args: Any) -> None:
+            finish(self, key, *args)
+            if key.endswith("/usage"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            monkeypatch.setattr(Ledger, "finish", killed)
+            steps = (start("a"), with_ids("await_async_tasks"))
+            family(SqlSaver.from_url(url), *steps).invoke("Go", thread_id="t")
+        finally:
+            os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    with SqlSaver.from_url(url) as saver:
+        result = family(saver, text("Done.", usage=(1, 0))).resume("t")
+    assert result.text == "Done."
+    assert 100_000 < result.thread_usage.input_tokens < 200_000
 
 
 @DOORS

@@ -700,8 +700,10 @@ class Background(BaseHook):
             key = f"{one['task_id']}/usage"
             if result is None or ledger is None or result.stopped_because == "interrupted":
                 continue
-            if await ledger.arecorded(key, START, {}) is None:
-                await ledger.afinish(key, START, {}, {"output": ""})
+            known = await ledger.arecorded(key, START, {})
+            if known is None:
+                await ledger.afinish(key, START, {}, {"output": ctx.key})
+            if known is None or known.fields["output"] == ctx.key:  # its result was not stored
                 update = counted(result, ctx, update)
         report.pop("result", None)
         if news:
