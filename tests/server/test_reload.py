@@ -16,7 +16,8 @@ from tests.support.waiting import until
 from wick_graph import loading
 from wick_graph.config import load_config
 from wick_graph.server import ServerOptions, Service, create_app
-from wick_graph.service import service
+from wick_graph.service import service, tenants
+from wick_graph.service.folders import config_for
 
 ASK = {"messages": [{"role": "user", "content": "What is 21*2?"}]}
 MORE = AGENTS + "  more: {model: 'scripted:talk.yaml'}\n"
@@ -117,3 +118,46 @@ async def test_nobody_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                     await asyncio.sleep(0.05)
     assert slow.waited_for_nobody
     assert all(slow.waited_for_nobody)
+
+
+@pytest.mark.parametrize("what", ["an agent", "a tenant"])
+async def test_what_is_made_while_the_file_is_read_again_is_of_the_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(service, "_READ", 0.01)
+    served, began, may_go_on = served_in(tmp_path), threading.Event(), threading.Event()
+
+    def held(real: Callable[..., Any], at: int) -> Callable[..., Any]:
+        def work(*args: Any, **kwargs: Any) -> Any:
+            made = real(*args, **kwargs)
+            if args[at].agents["default"].max_iterations == 9 and not began.is_set():
+                began.set()
+                may_go_on.wait(IN_VAIN)
+            return made
+
+        return work
+
+    async def limit() -> int:
+        async with served.using("anna") as anna:
+            return (await anna.agents.ready("default")).spec.max_iterations
+
+    async with served.running():
+        if what == "an agent":
+            monkeypatch.setattr(tenants, "build_agent", held(loading.build_agent, 1))
+            monkeypatch.setattr(loading, "build_agent", held(loading.build_agent, 1))
+        else:
+            monkeypatch.setattr(service, "config_for", held(config_for, 0))
+        making = asyncio.create_task(limit())
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+        text = AGENTS.replace("max_iterations: 9", "max_iterations: 7")
+        (tmp_path / "agents.yaml").write_text(text, "utf-8")
+        async with asyncio.timeout(60):
+            while served.file.agents["default"].max_iterations == 9:
+                await asyncio.sleep(0.01)
+                if served._opening._waiters:
+                    break  # the new file waits for the tenant
+            may_go_on.set()
+            await making
+            while await limit() == 9:
+                await asyncio.sleep(0.05)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from tests.server.support import caller
 from tests.support.postgres import with_schema
 from tests.support.waiting import until
 from wick_graph import load
+from wick_graph.loading import hooks_of
 from wick_graph.server import Server
-from wick_graph.service.options import ServerOptions
+from wick_graph.service import tenants
+from wick_graph.service.options import Problem, ServerOptions
+from wick_graph.service.service import Tenant
 from wick_graph.service.tenants import TenantAgents
 
 ASK = {"messages": [{"role": "user", "content": "Go on."}]}
@@ -123,6 +127,103 @@ def test_an_agent_that_is_removed_while_all_are_listed_is_left_out(
 
     monkeypatch.setattr(TenantAgents, "ready", late)
     assert ids(one) == ["default"]
+
+
+def agents_at(server: Server, tenant: str = "anna") -> TenantAgents:
+    return server.service._tenants[tenant].agents
+
+
+def alone(monkeypatch: pytest.MonkeyPatch, http: httpx.Client) -> None:
+    """From now on, let no server learn what another one has changed."""
+    assert http.get("/agents").status_code == 200  # it knows what was changed so far
+
+    async def never(tenant: Tenant, **_: Any) -> None: ...
+
+    monkeypatch.setattr(Tenant, "refresh", never)
+
+
+def test_an_agent_that_is_removed_while_it_waits_to_be_built_is_not_found(pair: Two) -> None:
+    one, asked = pair.http(pair.one), threading.Event()
+    assert add(one).status_code == 201
+    agents = agents_at(pair.one)
+
+    class Lock:
+        def __enter__(self) -> None:
+            asked.set()
+            held.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            held.release()
+
+    held: Any = agents._building
+    with ThreadPoolExecutor(1) as pool:
+        with held:
+            agents._made.clear()  # as after a change of its hooks
+            agents._building = Lock()  # type: ignore[assignment]
+            got = pool.submit(one.get, "/agents/mine/flow")
+            assert asked.wait(30)
+            agents._building = held
+            agents.remove("mine")
+        assert (got.result().status_code, got.result().json()) == (
+            404,
+            {"error": "agent not found"},
+        )
+
+
+def test_an_agent_has_no_hooks_of_one_that_was_removed_while_they_were_made(
+    pair: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, real = pair.http(pair.one), hooks_of
+    assert add(one, backend={"type": "local"}).status_code == 201
+    agents = agents_at(pair.one)
+    with ThreadPoolExecutor(1) as pool:
+
+        def slow(*args: Any, **more: Any) -> Any:
+            made = real(*args, **more)
+            removed = pool.submit(agents.remove, "mine")
+            wait([removed], timeout=0.5)  # it may have to wait for these hooks
+            return made
+
+        agents._kits.clear()  # as after a reload of the file
+        monkeypatch.setattr(tenants, "hooks_of", slow)
+        agents.backend("mine")
+    monkeypatch.setattr(tenants, "hooks_of", real)
+    assert add(one).status_code == 201
+    assert one.get("/agents/mine/files/list").json() == {"error": "the agent has no backend"}
+
+
+def test_what_is_kept_for_an_agent_goes_with_it(pair: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = pair.http(pair.one), pair.http(pair.two)
+    assert add(one, backend={"type": "local"}).status_code == 201
+    alone(monkeypatch, two)
+    body = {**TOOL, "agent_id": "mine"}
+    assert one.post("/agents/tools/register", json=body).status_code == 200
+    tool = agents_at(pair.one).tools.list("mine")[0].source
+    assert one.delete("/agents/mine").status_code == 204
+    late = two.patch("/agents/mine/hooks", json={"remove": ["filesystem"]})  # it knows it still
+    assert (late.status_code, late.json()) == (404, {"error": "agent not found"})
+    with pytest.raises(Problem, match="agent not found"):
+        agents_at(pair.two).register(tool, "mine")
+    assert add(one, backend={"type": "local"}).status_code == 201
+    assert "filesystem" in one.get("/agents/mine").json()["hooks"]
+    offered = one.get("/agents/tools/available", params={"agent_id": "mine"}).json()["tools"]
+    assert "far" not in [one["name"] for one in offered]
+
+
+def test_no_agent_loses_one_that_it_gives_tasks_at_another_server(
+    pair: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pair.http(pair.one), pair.http(pair.two)
+    assert [add(one, name).status_code for name in ("mine", "other")] == [201] * 2
+    alone(monkeypatch, two)
+    below = {"mine": {"description": "It helps."}}
+    assert add(one, "boss", subagents=below).status_code == 201
+    got = two.delete("/agents/mine")
+    error = {"error": "the agent boss gives it tasks; remove that one first"}
+    assert (got.status_code, got.json()) == (409, error)
+    assert one.delete("/agents/other").status_code == 204
+    got = add(two, "chief", subagents={"other": {"description": "It helps."}})
+    assert (got.status_code, got.json()) == (409, {"error": "subagents: there is no agent other"})
 
 
 def test_one_id_at_two_servers_at_once_is_one_agent(pair: Two) -> None:

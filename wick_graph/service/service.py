@@ -506,11 +506,12 @@ class Service:
             why = error if isinstance(error, WickError) else f"{type(error).__name__}: {error}"
             log.error("the configuration was not reloaded: %s", why)
             return
-        self.file = file
-        for tenant in self._tenants.values():
-            mine = tenant is self.local
-            made = agents if mine else tenant.agents.of(config_for(file, tenant.name))
-            tenant.agents.replace(made)
+        async with self._opening:  # a tenant that opens meanwhile would keep the old file
+            self.file = file
+            for tenant in [*self._tenants.values()]:
+                mine = tenant is self.local
+                made = agents if mine else tenant.agents.of(config_for(file, tenant.name))
+                await asyncio.to_thread(tenant.agents.replace, made)
         log.info("%s was reloaded: %s", path, ", ".join(file.agents))
 
     def _built(self, path: Path) -> tuple[AgentsFile, Agents]:

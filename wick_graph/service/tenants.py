@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -144,6 +144,8 @@ class TenantAgents(Mapping[str, Agent]):
         if (known := self._made.get(agent_id)) is not None:
             return known
         with self._building:
+            if agent_id not in self:  # it was removed meanwhile
+                raise Problem(404, "agent not found")
             if agent_id not in self._made:
                 try:
                     self._made[agent_id] = self._build(agent_id)
@@ -167,9 +169,10 @@ class TenantAgents(Mapping[str, Agent]):
         Raises:
             Problem: There is no such agent.
         """
-        if agent_id not in self:
+        found = self.file.agents.get(agent_id)
+        if found is None:
             raise Problem(404, "agent not found")
-        return self.file.agents[agent_id]
+        return found
 
     def backend(self, agent_id: str) -> LocalBackend | DockerBackend | None:
         """Return an agent's backend, or None.
@@ -182,11 +185,12 @@ class TenantAgents(Mapping[str, Agent]):
     def machine(self, agent_id: str) -> str:
         """Return the machine that has the files of an agent, or of those that work for it.
 
-        It is empty if there are none, or all machines share them.
+        It is empty if there are none, or all machines share them, or the agent was removed.
         """
-        if not self.store.has_machines or agent_id in self._agents.given:
+        file, given = self.file, self._agents.given
+        if not self.store.has_machines or agent_id in given or agent_id not in file.agents:
             return ""
-        every = [self.file.agents[key] for key in (agent_id, *below_in(self.file, agent_id))]
+        every = [file.agents[key] for key in (agent_id, *below_in(file, agent_id))]
         alone = any(one.backend is not None and not one.backend.shared for one in every)
         return identity() if alone else ""
 
@@ -202,9 +206,7 @@ class TenantAgents(Mapping[str, Agent]):
         """
         self._check_model(config)
         check_parts(config)
-        for name in config.subagents:
-            if name not in self:
-                raise Problem(409, f"subagents: there is no agent {name}")
+        _check_below(config.subagents, self)
         for target in models_of(config):
             if not isinstance(target, str) and target.base_url is not None:
                 try:
@@ -223,6 +225,7 @@ class TenantAgents(Mapping[str, Agent]):
                 raise Problem(409, "agent exists")
             if len(self._own) >= _MOST_OWN:
                 raise Problem(409, f"there are {_MOST_OWN} agents of your own; remove one first")
+            _check_below(config.subagents, self)  # `check` was a while ago
             kept = self._may_keep(config)
             self._own[agent_id] = self._placed(agent_id, config)
             try:
@@ -273,19 +276,24 @@ class TenantAgents(Mapping[str, Agent]):
         Raises:
             Problem: There is no such agent, or the file defines it.
         """
-        if agent_id not in self:
-            raise Problem(404, "agent not found")
-        if agent_id not in self._own:
-            raise Problem(409, "the agent is defined in the configuration file; remove it there")
-        for key, config in self._own.items():
-            if agent_id in config.subagents and key != agent_id:
-                raise Problem(409, f"the agent {key} gives it tasks; remove that one first")
+
+        def drop(kept: dict[str, Any]) -> None:
+            here = {k: one.subagents for k, one in self._own.items() if k not in self._stored}
+            kept_ones = {k: one.get("subagents", ()) for k, one in kept["agents"].items()}
+            for key, below in {**here, **kept_ones}.items():
+                if agent_id in below and key != agent_id:
+                    raise Problem(409, f"the agent {key} gives it tasks; remove that one first")
+            kept["agents"].pop(agent_id, None)
+            kept["off"].pop(agent_id, None)
+            kept["tools"] = [one for one in kept["tools"] if one["agent"] != agent_id]
+
         with self._building:
-
-            def drop(kept: dict[str, Any]) -> None:
-                kept["agents"].pop(agent_id, None)
-                kept["off"].pop(agent_id, None)
-
+            if agent_id not in self:
+                raise Problem(404, "agent not found")
+            if agent_id not in self._own:
+                raise Problem(
+                    409, "the agent is defined in the configuration file; remove it there"
+                )
             self._change(drop)
             if agent_id in self._own:  # it was only in memory
                 self._forget(agent_id)
@@ -311,10 +319,22 @@ class TenantAgents(Mapping[str, Agent]):
         def put(kept: dict[str, Any]) -> None:
             if agent_id in kept["agents"]:  # another server was faster
                 raise Problem(409, "agent exists")
+            _check_below(
+                (one for one in data.get("subagents", ()) if one in self._stored), kept["agents"]
+            )
             kept["agents"][agent_id] = data
 
         self._stored[agent_id] = data  # what is taken over is what was built
         self._change(put)
+
+    def _must_be_kept(self, agent_id: str, kept: Mapping[str, Any]) -> None:
+        """Check that no server has removed an agent of the tenant's own meanwhile.
+
+        Raises:
+            Problem: One has: what is kept for it would be for a later agent of that id.
+        """
+        if agent_id not in self or (agent_id in self._stored and agent_id not in kept["agents"]):
+            raise Problem(404, "agent not found")
 
     def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Change what is stored of this tenant, take it over, and tell the other processes."""
@@ -393,6 +413,8 @@ class TenantAgents(Mapping[str, Agent]):
         one = {"agent": agent_id, **{name: getattr(tool, name) for name in parts}}
 
         def put(kept: dict[str, Any]) -> None:
+            if agent_id is not None:
+                self._must_be_kept(agent_id, kept)
             tools = {(known["agent"], known["name"]): known for known in kept["tools"]}
             kept["tools"] = [*{**tools, (agent_id, tool.name): one}.values()]
 
@@ -508,17 +530,19 @@ class TenantAgents(Mapping[str, Agent]):
         Raises:
             Problem: There is no such agent, or it has no such hook to switch on.
         """
-        names = [hook.name for hook in self._hooks(agent_id)]
-        for name in on:
-            if name not in names:
-                raise Problem(409, f"the agent has no hook {name} to switch on; configure it")
 
         def change(kept: dict[str, Any]) -> None:
+            self._must_be_kept(agent_id, kept)
             kept["off"][agent_id] = sorted({*kept["off"].get(agent_id, ()), *off} - {*on})
 
-        self._change(change)
-        self._made.pop(agent_id, None)
-        return [name for name in names if name not in self._off.get(agent_id, ())]
+        with self._building:
+            names = [hook.name for hook in self._hooks(agent_id)]
+            for name in on:
+                if name not in names:
+                    raise Problem(409, f"the agent has no hook {name} to switch on; configure it")
+            self._change(change)
+            self._made.pop(agent_id, None)
+            return [name for name in names if name not in self._off.get(agent_id, ())]
 
     def of(self, file: AgentsFile, *, built: bool = False) -> Agents:
         """Return the agents of another configuration, for `replace`.
@@ -535,10 +559,14 @@ class TenantAgents(Mapping[str, Agent]):
         return agents
 
     def replace(self, agents: Agents) -> None:
-        """Switch to the agents of another configuration; running runs keep theirs."""
-        before, self._agents = self._agents.config, agents
-        self._made.clear()
-        self._kits.clear()
+        """Switch to the agents of another configuration; running runs keep theirs.
+
+        It waits for an agent that is being built, so it is not for the event loop.
+        """
+        with self._building:  # else what is being built by the old one would stay
+            before, self._agents = self._agents.config, agents
+            self._made.clear()
+            self._kits.clear()
         now = agents.config
         for agent_id in before.agents.keys() - now.agents.keys():
             self._tell_of(agent_id, "removed")
@@ -563,19 +591,20 @@ class TenantAgents(Mapping[str, Agent]):
         return file.model_copy(update={"agents": agents}) if self._own else file
 
     def _hooks(self, agent_id: str) -> Sequence[BaseHook]:
-        self.config(agent_id)
-        given = self._agents.given.get(agent_id)
-        if given is not None:
-            return given.hooks
-        if agent_id not in self._kits:
-            try:
-                own = agent_id in self._own
-                made = self._kits[agent_id] = hooks_of(agent_id, self.file, inside=own)
-            except WickError as error:
-                raise self._unbuilt(agent_id, error) from None
-            self._opened |= dict.fromkeys(backends_in(made), agent_id)
-            self.bind_backends()
-        return self._kits[agent_id]
+        with self._building:  # one that is removed meanwhile would leave its hooks to the next one
+            self.config(agent_id)
+            given = self._agents.given.get(agent_id)
+            if given is not None:
+                return given.hooks
+            if agent_id not in self._kits:
+                try:
+                    own = agent_id in self._own
+                    made = self._kits[agent_id] = hooks_of(agent_id, self.file, inside=own)
+                except WickError as error:
+                    raise self._unbuilt(agent_id, error) from None
+                self._opened |= dict.fromkeys(backends_in(made), agent_id)
+                self.bind_backends()
+            return self._kits[agent_id]
 
     def _build(self, agent_id: str) -> Agent:
         for below in below_in(self.file, agent_id):
@@ -620,6 +649,12 @@ class TenantAgents(Mapping[str, Agent]):
         """Build the model of a tenant's own agent; its requests pass the rules for addresses."""
         spec = _guarded(config.model_spec(), self._rules())
         return resolve_model(spec, base_dir=self.file.base_dir)
+
+
+def _check_below(names: Iterable[str], known: Container[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise Problem(409, f"subagents: there is no agent {name}")
 
 
 def _can_keep(backend: LocalBackend | DockerBackend, rules: Rules) -> bool:

@@ -371,8 +371,8 @@ async def register(context: Admin, form: schemas.ToolForm) -> dict[str, Any]:
 @tool_router.delete("/agents/tools/deregister/{name}")
 async def deregister(context: Admin, name: NamePath, agent_id: AgentQuery = None) -> dict[str, Any]:
     """Deregister a tool."""
-    _check_agent(context, agent_id)
     if not await asyncio.to_thread(context.tenant.agents.deregister, name, agent_id):
+        _check_agent(context, agent_id)
         raise Problem(404, "tool not found")
     return {"status": "deregistered", "name": name}
 
