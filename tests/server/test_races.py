@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from tests.server.support import AGENTS, SLOW, TALK, Served, frames
 from wick_graph.config import load_config
 from wick_graph.errors import StorageError
 from wick_graph.server import Limits, ServerOptions, Service, create_app
+from wick_graph.server.guard import RequestContext
 from wick_graph.service import service
 from wick_graph.service.event_log import TERMINAL
 from wick_graph.service.options import Problem
+from wick_graph.service.runs import Runs
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import ServerRuns
 
@@ -217,3 +221,108 @@ async def test_D37_a_tenant_has_so_many_threads_and_runs(tmp_path: Path) -> None
         assert "too many threads" in three.json()["error"]
         again = await http.post("/agents/default/invoke", json={**ASK, "thread_id": "two"})
         assert again.status_code == 200
+
+
+@contextlib.asynccontextmanager
+async def asking(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+    door = httpx.ASGITransport(create_app(service))
+    async with httpx.AsyncClient(transport=door, base_url="http://127.0.0.1") as http:
+        yield http
+
+
+def open_made(path: Path) -> Service:
+    made(path).close()
+    return Service(load_config(path / "agents.yaml"), ServerOptions(auth=False))
+
+
+async def test_a_run_that_comes_while_its_thread_is_deleted_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = open_made(tmp_path)
+    real = Runs.must_rest
+
+    async def late(runs: Runs, thread_id: str) -> None:
+        await real(runs, thread_id)
+        with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as other:  # as a server does it
+            await other.streams.run(other.streams.begin, thread_id, run, ASKED)
+
+    try:
+        async with asking(one) as http:
+            for number, (method, path, status, said) in enumerate(
+                [
+                    ("DELETE", "/threads/t0", 409, {"error": "thread is busy"}),
+                    ("DELETE", "/langgraph/threads/t1", 409, {"error": "thread is busy"}),
+                    ("POST", "/langgraph/threads/prune", 200, {"pruned_count": 0}),
+                ]
+            ):
+                thread_id, run = f"t{number}", RUN[:-1] + str(number)
+                body = {"thread_id": thread_id}
+                assert (await http.post("/langgraph/threads", json=body)).status_code == 200
+                monkeypatch.setattr(Runs, "must_rest", late)
+                form = {"json": {"thread_ids": [thread_id]}} if method == "POST" else {}
+                got = await http.request(method, path, **form)
+                monkeypatch.setattr(Runs, "must_rest", real)
+                assert (got.status_code, got.json()) == (status, said)
+                streams = one.local.saver.streams
+                assert await streams.run(streams.get, thread_id, run) is not None
+    finally:
+        one.close()
+
+
+async def test_a_thread_that_is_deleted_while_all_are_searched_or_pruned_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = open_made(tmp_path)
+    try:
+        async with asking(one) as http:
+            for name in ("a", "b"):
+                body = {**ASK, "thread_id": name}
+                assert (await http.post("/agents/default/invoke", json=body)).status_code == 200
+
+            async def gone(context: RequestContext, thread_id: str) -> Any:
+                if thread_id == "a":
+                    await context.saver.threads.adelete("a")
+                return await found(context, thread_id)
+
+            found = RequestContext.agent_of
+            monkeypatch.setattr(RequestContext, "agent_of", gone)
+            got = await http.post("/langgraph/threads/search", json={})
+            assert [one["thread_id"] for one in got.json()] == ["b"]
+
+            real = Runs.must_rest
+
+            async def swept(runs: Runs, thread_id: str) -> None:
+                await real(runs, thread_id)
+                await one.local.saver.threads.adelete(thread_id)
+
+            monkeypatch.setattr(Runs, "must_rest", swept)
+            got = await http.post("/langgraph/threads/prune", json={"thread_ids": ["b"]})
+            assert (got.status_code, got.json()) == (200, {"pruned_count": 0})
+    finally:
+        one.close()
+
+
+async def test_a_run_that_came_after_the_cancelled_one_is_not_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = open_made(tmp_path)
+    real = Runs.cancel
+    try:
+        async with asking(one) as http:
+            body = {**ASK, "thread_id": "t"}
+
+            async def late(runs: Runs, thread_id: str, run_id: str | None = None) -> None:
+                await real(runs, thread_id, run_id)
+                monkeypatch.setattr(Runs, "cancel", real)
+                assert (await http.post("/agents/default/invoke", json=body)).status_code == 200
+
+            slow = {"assistant_id": "slow", "input": ASK, "if_not_exists": "create"}
+            (tmp_path / "slow.yaml").write_text(SLOW, "utf-8")
+            run = (await http.post("/langgraph/threads/t/runs", json=slow)).json()["run_id"]
+            monkeypatch.setattr(Runs, "cancel", late)
+            path = f"/langgraph/threads/t/runs/{run}/cancel?action=rollback"
+            assert (await http.post(path)).status_code == 200
+            state = (await http.get("/langgraph/threads/t/state")).json()["values"]
+            assert state["messages"][-1]["content"] == "It is 42."
+    finally:
+        one.close()

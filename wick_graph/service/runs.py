@@ -538,6 +538,15 @@ class Runs:
         if run is not None or has_lease or [*await streams.run(streams.open_in, thread_id)]:
             raise ThreadBusyError("thread is busy")
 
+    async def delete(self, thread_id: str) -> bool:
+        """Delete a thread that has no run; False if there was none.
+
+        Raises:
+            ThreadBusyError: It has one.
+        """
+        await self.must_rest(thread_id)
+        return await self._saver.threads.adelete(thread_id, idle=True)  # one may have come
+
     async def cancel(self, thread_id: str, run_id: str | None = None) -> None:
         """Cancel the run of a thread, or only the given one, and wait for its end.
 

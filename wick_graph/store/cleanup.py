@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
+from itertools import product
 from typing import Any, Final, NamedTuple, Protocol
 
 import ormsgpack
@@ -569,12 +570,16 @@ def _texts_of(size: int) -> _Texts:
     )
 
 
-def delete_thread(core: StoreConnection, thread_id: str) -> bool:
-    """Delete a thread with all its rows; False if there was none."""
+def delete_thread(
+    core: StoreConnection, thread_id: str, *checks: Callable[[Any, int], None]
+) -> bool:
+    """Delete a thread with all its rows, if the checks let it; False if there was none."""
     with core.writing(thread_id, alone=True) as db:
         key = text_bytes(thread_id)
         own = (threads.c.tenant == core.tenant, threads.c.thread == key)
         found = [row[0] for row in db.execute(*compiled(select(threads.c.id).where(*own)))]
+        for check, number in product(checks, found):
+            check(db, number)
         mark_deleted(db, found)
         drop_about(db, core.tenant, [key])
         core.caches.pop(key, None)

@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
-from wick_graph.errors import StorageError, ThreadNotFoundError
+from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.store.checkpoint_list import CheckpointHistory
 from wick_graph.store.checkpoint_read import Row, find, wrote
 from wick_graph.store.codec import Codec
 from wick_graph.store.connection import StoreConnection, is_alive, note_time
 from wick_graph.store.dialect import Database
 from wick_graph.store.later import cleanup, copying, schema, sql, statements
-from wick_graph.store.leases import Lease, check
+from wick_graph.store.leases import Lease, check, check_free
 from wick_graph.store.row_format import bytes_text, pack_id, text_bytes
 from wick_graph.store.texts import Prepared, compiled
 from wick_graph.types import THREAD_ID_PATTERN
@@ -259,10 +259,26 @@ class Threads:
             rows = db.execute(*compiled(query.order_by(own.thread).limit(limit)))
             return [bytes_text(bytes(row[0])) for row in rows]
 
-    def delete(self, thread_id: str) -> bool:
-        """Delete a thread with all its rows; False if there was none."""
+    def delete(self, thread_id: str, *, idle: bool = False) -> bool:
+        """Delete a thread with all its rows; False if there was none.
+
+        Args:
+            thread_id: The thread.
+            idle: Delete it only if no run goes on in it, and none is queued.
+
+        Raises:
+            ThreadBusyError: It is not idle.
+        """
         _key(thread_id)
-        return cleanup.delete_thread(self._core, thread_id)
+
+        def must_be_idle(db: Database, thread: int) -> None:
+            check_free(self._core, db, thread, thread_id)
+            run = schema.streams.c
+            mine = sql.select(run.run).where(run.thread == thread, run.ended.is_(None))
+            if db.execute(*compiled(mine.limit(1))).fetchone() is not None:
+                raise ThreadBusyError(f"thread {thread_id} is busy: a run of it goes on")
+
+        return cleanup.delete_thread(self._core, thread_id, *[must_be_idle] * idle)
 
     def open(
         self,
@@ -442,14 +458,19 @@ class Threads:
 
         cleanup.prune_thread(self._core, self._codec, thread_id, latest)
 
-    def withdraw(self, thread_id: str) -> None:
-        """Delete the checkpoints since the last input, and its own; the journal and events stay."""
+    def withdraw(self, thread_id: str, run_id: str | None = None) -> None:
+        """Delete the checkpoints since the last input, and its own; the journal and events stay.
+
+        With a run's id, nothing is deleted if the last step is not this run's.
+        """
         names = self._namespaces(thread_id)
 
         def before(rows: builtins.list[Row]) -> set[int]:
             # a graph that a hook or a call has run has inputs in a namespace of its own
-            own = (at for at, row in enumerate(rows) if names.get(row.ns) == "")
-            inputs = (at for at in own if rows[at].source == "input")
+            own = [at for at, row in enumerate(rows) if names.get(row.ns) == ""]
+            inputs = [at for at in own if rows[at].source == "input"]
+            if run_id is not None and own and rows[own[-1]].run != pack_id(run_id):
+                inputs = []
             return {row.rid for row in rows[: max(inputs, default=len(rows))]}
 
         cleanup.prune_thread(self._core, self._codec, thread_id, before)
@@ -504,9 +525,9 @@ class Threads:
         """Do `list` in the store's thread."""
         return await self._core.worker.run(self.list, limit, before, agent, status)
 
-    async def adelete(self, thread_id: str) -> bool:
+    async def adelete(self, thread_id: str, *, idle: bool = False) -> bool:
         """Do `delete` in the store's thread."""
-        return await self._core.worker.run(self.delete, thread_id)
+        return await self._core.worker.run(self.delete, thread_id, idle=idle)
 
     async def aopen(
         self,
@@ -543,9 +564,9 @@ class Threads:
         """Do `keep_latest` in the store's thread."""
         await self._core.worker.run_long(self.keep_latest, thread_id, count)
 
-    async def awithdraw(self, thread_id: str) -> None:
+    async def awithdraw(self, thread_id: str, run_id: str | None = None) -> None:
         """Do `withdraw` in the store's thread."""
-        await self._core.worker.run_long(self.withdraw, thread_id)
+        await self._core.worker.run_long(self.withdraw, thread_id, run_id)
 
     async def arename(self, thread_id: str, title: str | None) -> None:
         """Do `rename` in the store's thread."""

@@ -60,8 +60,7 @@ async def show(context: Reader, thread_id: schemas.ThreadIdPath) -> Any:
 async def delete(context: Runner, thread_id: schemas.ThreadIdPath) -> Response:
     """Delete a thread and all its data; refused while it has a run, also one that is queued."""
     await context.thread(thread_id)
-    await context.tenant.runs.must_rest(thread_id)
-    await context.saver.threads.adelete(thread_id)
+    await context.tenant.runs.delete(thread_id)
     return Response(status_code=204)
 
 

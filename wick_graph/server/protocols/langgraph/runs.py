@@ -335,7 +335,7 @@ async def _cancel(context: RequestContext, row: StreamRow, action: str) -> None:
         return
     await context.tenant.runs.cancel(row.thread_id, row.run_id)
     if action == "rollback":
-        await context.saver.threads.awithdraw(row.thread_id)
+        await context.saver.threads.awithdraw(row.thread_id, row.run_id)
 
 
 class CancelSome(schemas.Form):

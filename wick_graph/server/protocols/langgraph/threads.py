@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 from wick_graph import langgraph_config
 from wick_graph.engine.result import new_thread_id
-from wick_graph.errors import ThreadBusyError
+from wick_graph.errors import ThreadBusyError, ThreadNotFoundError
 from wick_graph.server import schemas
 from wick_graph.server.guard import Admin, Reader, RequestContext, Runner
 from wick_graph.server.protocols.langgraph import asking, shapes
@@ -286,9 +286,15 @@ async def search_threads(context: Reader, form: ThreadSearch) -> Any:
     light = form.select is not None and not {"values", "interrupts"}.intersection(form.select)
     for one in found[form.offset : form.offset + form.limit]:
         info = await context.saver.threads.aget(one["thread_id"])
-        if info is not None:
+        if info is None:
+            continue
+        try:
             whole = await _described(context, info, whole=not light)
-            made.append(shapes.picked(whole, form.select))
+        except Problem:
+            if await context.saver.threads.aget(info.thread_id) is not None:
+                raise
+            continue  # it was deleted meanwhile
+        made.append(shapes.picked(whole, form.select))
     return JSONResponse(made)
 
 
@@ -306,14 +312,14 @@ async def prune_threads(context: Runner, form: PruneForm) -> Any:
         if await context.saver.threads.aget(thread_id) is None:
             continue
         try:
-            await context.tenant.runs.must_rest(thread_id)
-        except ThreadBusyError:
-            continue
-        if form.strategy == "delete":
-            await context.saver.threads.adelete(thread_id)
-        else:
-            await context.saver.threads.akeep_latest(thread_id, 1)
-        pruned += 1
+            if form.strategy == "delete":
+                pruned += await context.tenant.runs.delete(thread_id)
+            else:
+                await context.tenant.runs.must_rest(thread_id)
+                await context.saver.threads.akeep_latest(thread_id, 1)
+                pruned += 1
+        except (ThreadBusyError, ThreadNotFoundError):
+            continue  # or it has become so meanwhile
     return {"pruned_count": pruned}
 
 
@@ -350,8 +356,7 @@ async def change_thread(
 async def delete_thread(context: Runner, thread_id: schemas.ThreadIdPath) -> Response:
     """Delete a thread and all its data; refused while it has a run."""
     await context.thread(thread_id)
-    await context.tenant.runs.must_rest(thread_id)
-    await context.saver.threads.adelete(thread_id)
+    await context.tenant.runs.delete(thread_id)
     return Response(status_code=204)
 
 
