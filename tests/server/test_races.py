@@ -13,12 +13,14 @@ import pytest
 
 from tests.server.support import AGENTS, SLOW, TALK, Served, frames
 from wick_graph.config import load_config
-from wick_graph.errors import StorageError
+from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.server import Limits, ServerOptions, Service, create_app
 from wick_graph.server.guard import RequestContext
+from wick_graph.server.recordings import Recordings, Session
+from wick_graph.server.routes import page_stream
 from wick_graph.service import service
 from wick_graph.service.event_log import TERMINAL
-from wick_graph.service.options import Problem
+from wick_graph.service.options import Problem, public_message
 from wick_graph.service.runs import Runs
 from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import ServerRuns
@@ -259,8 +261,8 @@ async def test_a_run_that_comes_while_its_thread_is_deleted_is_not_lost(
                 body = {"thread_id": thread_id}
                 assert (await http.post("/langgraph/threads", json=body)).status_code == 200
                 monkeypatch.setattr(Runs, "must_rest", late)
-                form = {"json": {"thread_ids": [thread_id]}} if method == "POST" else {}
-                got = await http.request(method, path, **form)
+                form = {"thread_ids": [thread_id]} if method == "POST" else None
+                got = await http.request(method, path, json=form)
                 monkeypatch.setattr(Runs, "must_rest", real)
                 assert (got.status_code, got.json()) == (status, said)
                 streams = one.local.saver.streams
@@ -324,5 +326,103 @@ async def test_a_run_that_came_after_the_cancelled_one_is_not_rolled_back(
             assert (await http.post(path)).status_code == 200
             state = (await http.get("/langgraph/threads/t/state")).json()["values"]
             assert state["messages"][-1]["content"] == "It is 42."
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/runs/{RUN}/events",
+        f"/langgraph/threads/t/runs/{RUN}/stream",
+        "/langgraph/threads/t/stream",
+        "/ui/api/v1/stream?follow=run:0:t",
+        "/ui/api/v1/stream?follow=moments:0:t",
+    ],
+)
+async def test_a_stream_ends_when_its_thread_is_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    one = open_made(tmp_path)
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as other:
+        try:
+            await other.streams.run(other.streams.begin, "t", RUN, ASKED)
+            async with asking(one) as http:
+                got = asyncio.create_task(http.get(path))
+                await asyncio.sleep(0.5)  # it is followed; if not yet, there is less to see
+                assert not got.done()
+                await other.threads.adelete("t")
+                assert (await asyncio.wait_for(got, 30)).status_code == 200
+            assert [record.getMessage() for record in caplog.records] == []
+        finally:
+            one.close()
+
+
+async def test_a_reader_that_leaves_leaves_no_task() -> None:
+    before = asyncio.all_tasks()
+    reader = asyncio.create_task(page_stream._first([asyncio.Event()]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    reader.cancel()
+    await asyncio.wait([reader])
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+def test_a_run_without_its_thread_does_not_blame_the_store(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert public_message(ThreadNotFoundError("there is no thread t")) == "thread not found"
+    assert public_message(ThreadBusyError("thread t was taken over")) == "thread is busy"
+    assert not caplog.records
+
+
+async def test_a_command_to_a_session_that_is_closed_meanwhile_finds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = open_made(tmp_path)
+    real = Recordings.session
+
+    def closed(recordings: Recordings, tenant: str, name: str) -> Session:
+        found = real(recordings, tenant, name)
+        recordings._sessions.pop(name)
+        found.close().join()  # as another request does it
+        return found
+
+    try:
+        async with asking(one) as http:
+            http.headers["Origin"] = "http://127.0.0.1"
+            made = (await http.post("/ui/api/v1/sessions", json={"agent": "default"})).json()
+            monkeypatch.setattr(Recordings, "session", closed)
+            got = await http.post(f"/ui/api/v1/sessions/{made['session']}", json={"line": "next"})
+            assert (got.status_code, got.json()) == (404, {"error": "session not found"})
+    finally:
+        one.close()
+
+
+async def test_an_answer_that_is_sent_twice_at_once_is_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = open_made(tmp_path)
+    real, twice = RequestContext.check_waiting_agent, list[httpx.Response]()
+    try:
+        async with asking(one) as http:
+            body = {**ASK, "thread_id": "t"}
+            waits = (await http.post("/agents/careful/invoke", json=body)).json()["interrupts"]
+            answer = {"thread_id": "t", "answer": {waits[0]["id"]: {"decision": "approve"}}}
+
+            async def send() -> httpx.Response:
+                key = {"Idempotency-Key": "k"}
+                return await http.post("/agents/careful/resume", json=answer, headers=key)
+
+            async def late(*args: Any) -> None:
+                monkeypatch.setattr(RequestContext, "check_waiting_agent", real)
+                await real(*args)
+                twice.append(await send())
+
+            monkeypatch.setattr(RequestContext, "check_waiting_agent", late)
+            twice.append(await send())
+            assert [got.status_code for got in twice] == [200, 200]
+            assert twice[0].json()["run_id"] == twice[1].json()["run_id"]
     finally:
         one.close()

@@ -98,6 +98,7 @@ class Session:
         """Begin a command, with the cursor at a moment.
 
         Raises:
+            Problem: The session was closed.
             ThreadBusyError: Another one goes on.
         """
         if line in _AT_ONCE and self.is_busy:
@@ -106,7 +107,10 @@ class Session:
             raise ThreadBusyError("a command goes on in this session; pause it, or abort it")
         else:
             self.is_waiting = line == "hold"  # at once: a run may start before the worker does
-            self._work = self._worker.submit(self._do, line, at)
+            try:
+                self._work = self._worker.submit(self._do, line, at)
+            except RuntimeError:  # another request has closed it meanwhile
+                raise Problem(404, "session not found") from None
 
     def _interrupt(self, line: str) -> None:
         self.is_waiting = False

@@ -15,7 +15,7 @@ from contextlib import ExitStack, aclosing, contextmanager, suppress
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
-from wick_graph.errors import ThreadBusyError
+from wick_graph.errors import ThreadBusyError, ThreadNotFoundError
 from wick_graph.events import CANCELLED
 from wick_graph.store import SqlSaver
 from wick_graph.store.queued import BEHIND
@@ -204,8 +204,9 @@ class FollowedRun:
                     elif goes_on:
                         pause = _NOTIFIED if notices.works else min(2 * pause, _SLOWEST)
                         await set_within(changed, pause)
-        except Exception as error:  # each reader gets it
-            self.failure, self.over = error, True
+        except Exception as error:  # each reader gets it; a run that was deleted is over
+            self.failure = None if isinstance(error, ThreadNotFoundError) else error
+            self.over = True
             self._announce()
 
     def _announce(self) -> None:
@@ -342,7 +343,10 @@ async def _pages(
             if source is not None:
                 news, over, page = source.news(), source.over, source.since(after)
             if page is None:
-                page, goes_on = await saver.streams.run(saver.streams.look, row, after)
+                try:
+                    page, goes_on = await saver.streams.run(saver.streams.look, row, after)
+                except ThreadNotFoundError:  # it was deleted meanwhile
+                    return
                 over = over or not goes_on
             if page:
                 yield page

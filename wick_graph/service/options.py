@@ -174,6 +174,8 @@ def problem_of(error: BaseException) -> Problem:
 
 def public_message(error: BaseException) -> str:
     """Describe why a run failed, without details of the host."""
+    if isinstance(error, ThreadBusyError | ThreadNotFoundError):
+        return problem_of(error).error
     if isinstance(error, StorageError):
         log.error("the store failed: %s", error)
         return "the store cannot be used now"

@@ -338,10 +338,11 @@ async def search(
 
     async def lines() -> AsyncIterator[bytes]:
         found = asked.search(q, after)
-        while await is_admitted(context, request) and (
-            (hits := await asyncio.to_thread(next, found, None)) is not None
-        ):
-            yield b"".join(hit.model_dump_json().encode() + b"\n" for hit in hits) or b"\n"
+        with suppress(ThreadBusyError, ThreadNotFoundError):  # it was taken over, or deleted
+            while await is_admitted(context, request) and (
+                (hits := await asyncio.to_thread(next, found, None)) is not None
+            ):
+                yield b"".join(hit.model_dump_json().encode() + b"\n" for hit in hits) or b"\n"
 
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 

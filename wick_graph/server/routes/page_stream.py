@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query, Request, Response
 from wick_graph.core.redaction import REDACTOR
 from wick_graph.debug import protocol
 from wick_graph.debug.answers import Answers
+from wick_graph.errors import ThreadNotFoundError
 from wick_graph.server.guard import API, Reader, RequestContext
 from wick_graph.server.recordings import answers_of, is_admitted
 from wick_graph.server.sse import EventStream, frame
@@ -106,8 +107,9 @@ async def stream(context: Reader, request: Request, follow: Topics = []) -> Even
             for topic in topics:
                 topic.changed = stack.enter_context(changes(context.saver, topic.thread_id))
             async with aclosing(_pieces(context, request, topics)) as found:
-                async for piece in found:
-                    yield piece
+                with suppress(ThreadNotFoundError):  # one was deleted: the next stream names it
+                    async for piece in found:
+                        yield piece
 
     limits = context.options.limits
     return EventStream(pieces, ping=limits.ping, send_timeout=limits.send)
@@ -155,6 +157,8 @@ async def _first(events: Sequence[asyncio.Event]) -> None:
     if not waits:
         await asyncio.sleep(_LOOK)
         return
-    await asyncio.wait(waits, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
+    try:
+        await asyncio.wait(waits, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+    finally:  # also if the reader leaves
+        for wait in waits:
+            wait.cancel()

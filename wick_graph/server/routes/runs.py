@@ -304,10 +304,13 @@ async def _resume(
     how = form.on_disconnect or context.options.on_disconnect
     if form.stream and last is not None:
         return await _again(context, request, form.thread_id, last, how)
-    if await context.tenant.runs.of_key(key) is None:  # a repeated answer waits no more
+    try:
         await context.check_waiting_agent(form.thread_id, agent)
         if decides:
             await _check_open(context, form.thread_id, form.answer)
+    except Problem:
+        if await context.tenant.runs.of_key(key) is None:  # a repeated answer waits no more
+            raise
     run = await context.begin(request, form.thread_id, key)
     if form.stream:
         return await follow(context, row_of(run), None, how)
