@@ -16,6 +16,7 @@ from wick_graph.config import load_config
 from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.server import Limits, ServerOptions, Service, create_app
 from wick_graph.server.guard import RequestContext
+from wick_graph.server.protocols.langgraph import threads as langgraph_threads
 from wick_graph.server.recordings import Recordings, Session
 from wick_graph.server.routes import page_stream
 from wick_graph.service import service
@@ -424,5 +425,30 @@ async def test_an_answer_that_is_sent_twice_at_once_is_one_run(
             twice.append(await send())
             assert [got.status_code for got in twice] == [200, 200]
             assert twice[0].json()["run_id"] == twice[1].json()["run_id"]
+    finally:
+        one.close()
+
+
+async def test_metadata_that_two_requests_add_at_once_is_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = open_made(tmp_path)
+    real, path = langgraph_threads._metadata, "/langgraph/threads/t"
+    try:
+        async with asking(one) as http:
+            assert (
+                await http.post("/langgraph/threads", json={"thread_id": "t"})
+            ).status_code == 200
+
+            async def late(context: RequestContext, thread_id: str) -> dict[str, Any]:
+                monkeypatch.setattr(langgraph_threads, "_metadata", real)
+                found = await real(context, thread_id)
+                await http.patch(path, json={"metadata": {"a": 1}})
+                return found
+
+            monkeypatch.setattr(langgraph_threads, "_metadata", late)
+            await http.patch(path, json={"metadata": {"b": 2}})
+            metadata = (await http.get(path)).json()["metadata"]
+            assert {"a": 1, "b": 2}.items() <= metadata.items()
     finally:
         one.close()

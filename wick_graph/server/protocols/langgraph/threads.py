@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
+from langgraph.store.base import GetOp, PutOp
 from pydantic import AfterValidator, Field
 from starlette.responses import JSONResponse
 
@@ -228,6 +229,19 @@ async def _metadata(context: RequestContext, thread_id: str) -> dict[str, Any]:
     return {} if item is None else item.value
 
 
+async def _merge(context: RequestContext, thread_id: str, new: Mapping[str, Any]) -> None:
+    """Add metadata to that of a thread, also to what another request has just added."""
+    known = there = await _metadata(context, thread_id)
+    while True:
+        made = {**known, **new}
+        write = PutOp(ABOUT, thread_id, made, index=False)
+        found: Any = (await _items(context).abatch([GetOp(ABOUT, thread_id), write]))[0]
+        before = {} if found is None else found.value
+        if before == there:
+            return
+        known, there = {**known, **before}, made  # another one came before this write
+
+
 async def _described(
     context: RequestContext, info: ThreadInfo, *, whole: bool = True
 ) -> dict[str, Any]:
@@ -345,8 +359,7 @@ async def change_thread(
     """Merge metadata into that of a thread."""
     info = await context.thread(thread_id)
     new = {key: value for key, value in (form.metadata or {}).items() if key not in _COMPUTED}
-    merged = {**await _metadata(context, thread_id), **new}
-    await _items(context).aput(ABOUT, thread_id, merged, index=False)
+    await _merge(context, thread_id, new)
     if prefer == "return=minimal":
         return Response(status_code=204)
     return JSONResponse(await _described(context, info))
