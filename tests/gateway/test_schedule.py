@@ -507,3 +507,24 @@ def test_beats_leave_prompt_and_thread_as_they_were(
     heart = HeartbeatConfig(every=300)
     look(saver, Clock(NOON), beats + 1, receive, heartbeat=heart, workspace=tmp_path)
     assert (len(threads), len(prompts)) == (beats, 1)
+
+
+async def test_a_reminder_that_is_made_while_one_of_its_name_is_handed_over_stays(
+    saver: SqlSaver,
+) -> None:
+    box, give = saver.mailbox, receiver(saver)
+    origin = {"channel": "telegram", "chat_id": "1"}
+
+    def fact(when: str, made: float) -> dict[str, Any]:
+        job = {"text": "Tea", "to": "telegram:1", "at": when, "grace": 600}
+        return {"job": job, "origin": origin, "made": made, "call": when}
+
+    async def receive(message: InboundMessage) -> None:
+        await give(message)
+        box.drop_fact("cron/c.tea")  # its chat removes it and plans another one
+        box.put_fact("cron/c.tea", fact("2026-06-02T12:00:00+00:00", NOON + 1))
+
+    box.put_fact("cron/c.tea", fact("2026-06-01T12:00:00+00:00", NOON - 60))
+    await Scheduler(box, receive, jobs={}, clock=lambda: NOON).look()
+    assert len(taken(saver)) == 1
+    assert box.facts("cron/")["cron/c.tea"]["made"] == NOON + 1

@@ -335,7 +335,11 @@ class Scheduler:
             name = f"{job.name}/{stamp}"
             await self._give("cron", name, at, job.config, cron=job.name, **about)
         if job.origin and once and job.point <= now:
-            await box.run(box.drop_fact, f"cron/{job.name}")
+
+            def left(fact: Any) -> Any:  # its chat may have made another one of its name meanwhile
+                return fact if fact and fact.get("made") != job.made else None
+
+            await box.run(box.change_fact, f"cron/{job.name}", left)
             await box.run(box.drop_fact, key)
         elif fired or not known:
             fact = {"at": fired[-1] if fired else after, "is": job.times}
