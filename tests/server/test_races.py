@@ -452,3 +452,26 @@ async def test_metadata_that_two_requests_add_at_once_is_all_there(
             assert {"a": 1, "b": 2}.items() <= metadata.items()
     finally:
         one.close()
+
+
+async def test_the_stream_of_a_thread_goes_on_behind_a_run_of_a_removed_agent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = open_made(tmp_path)
+    try:
+        async with asking(one) as http:
+            mine = {"agent_id": "mine", "model": "scripted:demo"}
+            assert (await http.post("/agents", json=mine)).status_code == 201
+            body = {**ASK, "thread_id": "t"}
+            for agent in ("mine", "default"):
+                got = await http.post(f"/agents/{agent}/invoke", json=body)
+                assert got.status_code == 200
+            assert (await http.delete("/agents/mine")).status_code == 204
+            path, begin = "/langgraph/threads/t/stream", {"Last-Event-ID": "-1"}
+            stream = asyncio.create_task(http.get(path, headers=begin))
+            await asyncio.sleep(0.5)
+            await one.local.saver.threads.adelete("t")
+            assert "It is 42." in (await asyncio.wait_for(stream, 30)).text
+        assert [record.getMessage() for record in caplog.records] == []
+    finally:
+        one.close()

@@ -398,7 +398,10 @@ async def join_thread(
             if row is None:
                 yield None
                 continue
-            agent = await context.agent(agent_name(row))
+            try:
+                agent = await context.agent(agent_name(row))
+            except Problem:  # it was removed; the thread's other runs are followed
+                continue
             labels: Mapping[str, Any] = row.asked.get("labels", {})
             modes = modes_of(labels.get("stream_mode", ["values"]))
             own = after if after.event >= row.first else Place()
