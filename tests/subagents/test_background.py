@@ -30,7 +30,7 @@ from wick_graph.journal.replay import replay
 from wick_graph.store import SqlSaver
 from wick_graph.store.ledger import Ledger
 from wick_graph.subagents import Background, Subagent
-from wick_graph.testing import ScriptedModel, call, error, respond, text
+from wick_graph.testing import ScriptedModel, call, calls, error, respond, text
 from wick_graph.tools.builtin_tools import question_tool
 
 SOME = {"a": Subagent(lambda: Agent("a", ScriptedModel([])), "Does a")}
@@ -287,6 +287,51 @@ def test_a_task_is_given_more_instructions(door: Door, store: SqlSaver) -> None:
     state = family.boss.graph.get_state({"configurable": {"thread_id": begun["task_id"]}})
     told = [m.text for m in state.values["messages"] if m.type == "human"]
     assert told == ["Count", "Count again"]
+
+
+def looks(*names: str) -> Any:
+    """Look at the last task by several calls in one reply."""
+
+    def choose(call: Any) -> Any:
+        said = [m for m in call.messages if m.type == "tool" and m.name == "start_async_task"]
+        task = json.loads(said[-1].text)["task_id"]
+        args = {"check_async_task": {"task_id": task}, "await_async_tasks": {"task_ids": [task]}}
+        return calls(*((name, args.get(name, {})) for name in names))
+
+    return respond(choose)
+
+
+@DOORS
+def test_the_calls_of_one_reply_see_the_same_end_of_a_task(door: Door, store: SqlSaver) -> None:
+    family = Family(
+        store,
+        start("a"),
+        with_ids("await_async_tasks"),
+        looks("check_async_task", "list_async_tasks", "check_async_task"),
+        "Done.",
+        a=clerk("a", store, "A."),
+    )
+    *_, checked, listed, again = family.outputs(door(family.boss, "Go"))
+    assert [one["status"] for one in (checked, *listed["tasks"], again)] == ["done"] * 3
+
+
+@DOORS
+def test_a_task_that_two_calls_await_is_counted_once(door: Door, store: SqlSaver) -> None:
+    gate = Gate()
+    family = Family(
+        store,
+        start("a"),
+        wild("wait_until_begun"),
+        with_ids("update_async_task", many=False, instructions="Again"),
+        wild("let_go"),
+        looks("await_async_tasks", "await_async_tasks"),
+        "Done.",
+        a=clerk("a", store, wild("hold"), "One.", "Two.", tools=[gate.hold]),
+    )
+    family.add_tools(gate.wait_until_begun, gate.let_go)
+    result = door(family.boss, "Go")
+    assert [one["completed"][0]["output"] for one in family.outputs(result)[-2:]] == ["Two."] * 2
+    assert (result.usage.calls, result.thread_usage.calls) == (9, 9)
 
 
 def test_the_number_of_instructions_is_bounded(store: SqlSaver) -> None:

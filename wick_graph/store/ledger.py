@@ -168,6 +168,23 @@ class Ledger:
         """
         self._file(key, what, {}, state, fields)
 
+    def claim(self, key: str, name: str, by: str) -> bool:
+        """Record who does something, unless another one was recorded; return whether `by` does it.
+
+        Raises:
+            StorageError: The claim cannot be stored, or the run lost its thread.
+        """
+        with self._core.writing(self._lease.thread_id) as db:
+            check(self._core, db, self._lease)
+            if (row := self._row(db, key)) is not None:
+                return bool(self._result(key, row).fields["output"] == by)
+            self._filed(db, key, name, {}, "done", self._codec.pack({"output": by}))
+        return True
+
+    def aclaim(self, key: str, name: str, by: str) -> Awaitable[bool]:
+        """Do `claim` in the store's thread."""
+        return self._core.worker.run(self.claim, key, name, by)
+
     def noted(self, key: str) -> tuple[str, Any] | None:
         """Return the state and the fields of a fact that `note` recorded; None if there is none."""
         with self._core.reading() as db:
@@ -207,17 +224,22 @@ class Ledger:
             self._put(db, key, name, self._asked_for(key, name, args), "waiting", 1)
 
     def _file(self, key: str, name: str, args: Mapping[str, Any], state: str, fields: Any) -> None:
-        payload, thread = _folded(self._codec.pack(fields)), self._lease.thread
+        payload = _folded(self._codec.pack(fields))
         with self._core.writing(self._lease.thread_id) as db:
             check(self._core, db, self._lease)
-            hashed, seals = self._asked_for(key, name, args), self._seals
-            sealed = seals.seal(payload, *place_of(seals, thread, text_bytes(key), hashed))
-            self._put(db, key, name, hashed, state, 1, sealed)
+            self._filed(db, key, name, args, state, payload)
 
     def _asked_for(self, key: str, name: str, args: Mapping[str, Any]) -> bytes:
         """Return the hash of a call's arguments, which is not needed after the commit."""
         self._core.when_committed(partial(self._asked.pop, key, None))
         return self._asked.get(key) or self._hash(name, args)
+
+    def _filed(
+        self, db: Database, key: str, name: str, args: Mapping[str, Any], state: str, payload: bytes
+    ) -> None:
+        hashed, seals = self._asked_for(key, name, args), self._seals
+        place = place_of(seals, self._lease.thread, text_bytes(key), hashed)
+        self._put(db, key, name, hashed, state, 1, seals.seal(payload, *place))
 
     def _known(self, db: Database, key: str, row: tuple[Any, ...], replay: Replay) -> Verdict:
         _, state, tries, _ = row

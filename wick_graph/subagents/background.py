@@ -13,6 +13,7 @@ from contextvars import Context
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from weakref import WeakValueDictionary
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 
@@ -342,6 +343,8 @@ class Background(BaseHook):
         self._running: Final[dict[str, Future[Any]]] = {}
         self._handles: Final[set[asyncio.Task[Any]]] = set()
         """The tasks on the engine's loop: a cancelled future is done before its task is."""
+        self._looks: Final = WeakValueDictionary[str, Future[Any]]()
+        """Looks at ended tasks: calls of one reply share one, which has the task's thread."""
         self._notes: Final[dict[str, list[Note]]] = {}
         """Instructions for the tasks of this process; only the engine's loop uses it."""
         self._tools: Final = tools_for(
@@ -548,19 +551,23 @@ class Background(BaseHook):
             return "error"
         info = await self._info(task)
         if info is None or info.status not in ("idle", "waiting", "failed"):
-            return "running"
+            return "done" if task.id in self._looks else "running"
         if info.status == "idle":
             return "cancelled" if info.stopped_because == "cancelled" else "done"
         return "error" if info.status == "failed" else "waiting"
 
     async def _end_of(self, task: Task, ctx: ToolContext) -> Result | None:
         """Return the result of an ended task; None if further instructions keep it running."""
-        if not task.notes:
-            home = replace(self._home(task, ctx), path=())
-            work = self._work(task, home, self._given(task, ctx))
-            return await self._on_loop(work)  # type: ignore[no-any-return]  # what `_work` returns
-        future = self._begin(task, self._home(task, ctx), self._given(task, ctx))
-        done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=_LOOK_SECONDS)
+        home, given = self._home(task, ctx), self._given(task, ctx)
+        if task.notes:
+            future, seconds = self._begin(task, home, given), _LOOK_SECONDS
+        elif (known := self._looks.get(task.id)) is not None:
+            future, seconds = known, None
+        else:
+            work = self._work(task, replace(home, path=()), given)
+            future = self._looks[task.id] = Context().run(ENGINE_LOOP.submit, work)
+            seconds = None
+        done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=seconds)
         return future.result() if done else None
 
     def _begin(self, task: Task, home: Home, given: Any) -> Future[Any]:
@@ -700,10 +707,7 @@ class Background(BaseHook):
             key = f"{one['task_id']}/usage"
             if result is None or ledger is None or result.stopped_because == "interrupted":
                 continue
-            known = await ledger.arecorded(key, START, {})
-            if known is None:
-                await ledger.afinish(key, START, {}, {"output": ctx.key})
-            if known is None or known.fields["output"] == ctx.key:  # its result was not stored
+            if await ledger.aclaim(key, START, ctx.key):
                 update = counted(result, ctx, update)
         report.pop("result", None)
         if news:
