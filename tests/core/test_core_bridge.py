@@ -123,6 +123,38 @@ def at(thread: str) -> Any:
     return {"configurable": {"thread_id": thread}}
 
 
+async def test_what_a_cancelled_wrapper_wraps_does_not_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its thread may be on the way to the loop when the run is cancelled."""
+    on_the_way, go, left = (threading.Event() for _ in range(3))
+    submit, begun = asyncio.run_coroutine_threadsafe, []
+
+    def late(*given: Any) -> Any:
+        on_the_way.set()
+        assert go.wait(20)
+        return submit(*given)
+
+    def wrapper(value: Any, next: Callable[[Any], Any]) -> Any:
+        try:
+            return next(value)
+        finally:
+            left.set()
+
+    async def inner(value: Any) -> None:
+        begun.append(value)
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", late)
+    task = asyncio.ensure_future(ASYNC_BRIDGE.wrap(wrapper, False, "asked", inner))
+    await asyncio.to_thread(on_the_way.wait, 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go.set()
+    await asyncio.to_thread(left.wait, 20)
+    assert begun == []
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_long_call_gets_all_its_arguments_in_a_thread_too(waits: bool) -> None:
     def told(*args: Any, **kwargs: Any) -> Any:

@@ -257,24 +257,29 @@ class AsyncBridge:
         if is_async:
             return await fn(value, inner)
         loop = asyncio.get_running_loop()
-        under_way: list[Future[Any]] = []
-        cancelled = threading.Event()
+        under_way: list[asyncio.Task[Any] | None] = []
+        is_cancelled = False
+
+        async def begun(changed: Any) -> Any:
+            if is_cancelled:  # since the thread has looked
+                raise RunCancelled
+            under_way.append(asyncio.current_task())
+            return await inner(changed)
 
         def blocking_next(changed: Any) -> Any:
-            if cancelled.is_set():
+            if is_cancelled:
                 raise RunCancelled
-            under_way.append(asyncio.run_coroutine_threadsafe(inner(changed), loop))
             try:
-                return under_way[-1].result()
+                return asyncio.run_coroutine_threadsafe(begun(changed), loop).result()
             except CancelledError:  # this one is an Exception, which a hook might catch
                 raise RunCancelled from None
 
         try:
             return await asyncio.wrap_future(THREADS.submit(fn, value, blocking_next))
         except asyncio.CancelledError:
-            cancelled.set()
-            for future in under_way:
-                future.cancel()
+            is_cancelled = True
+            for task in filter(None, under_way):
+                task.cancel()
             raise
 
     async def timed(
