@@ -33,6 +33,7 @@ from wick_graph.errors import (
     ThreadBusyError,
 )
 from wick_graph.hooks import ApprovalHook, Approve, Reject
+from wick_graph.journal import Journal
 from wick_graph.testing import ScriptedModel, call, calls, empty, error
 
 DOORS = pytest.mark.parametrize("door", ["invoke", "ainvoke"])
@@ -160,6 +161,42 @@ def test_a_run_may_take_the_place_of_the_running_one(tmp_path: Path, door: str) 
         assert texts(agent)[0] == "human 1"
         assert texts(agent)[2].startswith("tool Error: interrupted, outcome unknown")
         assert texts(agent)[3:] == ["tool acted", "human 2", "ai second"]
+
+
+@DOORS
+def test_a_run_that_began_meanwhile_is_asked_to_stop_too(
+    tmp_path: Path, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that was to be cancelled ends by itself, and a queued one takes its place."""
+    steps: list[Any] = [call("hold"), "first", call("hold"), "third"]
+    helds = [Held(), Held()]
+    used = iter([one.sync() for one in helds])
+
+    def hold() -> str:
+        """Wait."""
+        return str(next(used)())
+
+    with Agent(
+        model=ScriptedModel(steps, cursor="fifo"), tools=[hold], store=f"sqlite:///{tmp_path}/t.db"
+    ) as agent:
+        store: Any = agent.store
+        ask, others = store.leases.ask_to_stop, list[Background]()
+
+        def late(*given: Any) -> bool:
+            if len(others) == 1:
+                helds[0].go_on.set()
+                assert others[0].end().text == "first"
+                others.append(Background(lambda: through(door, agent, "2", thread_id="t")))
+                assert helds[1].inside.wait(SECONDS)
+            return bool(ask(*given))
+
+        others.append(Background(lambda: through(door, agent, "1", thread_id="t")))
+        assert helds[0].inside.wait(SECONDS)
+        monkeypatch.setattr(store.leases, "ask_to_stop", late)
+        result = through(door, agent, "3", thread_id="t", on_busy="cancel_running")
+        helds[1].go_on.set()
+        assert (result.text, others[1].end().stopped_because) == ("third", "cancelled")
+        assert [run.status for run in Journal(store, "t").runs()] == ["ended"] * 3
 
 
 def test_a_run_of_another_process_is_cancelled_too(tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ async def _cancel_and_acquire(
         except ThreadBusyError:
             epoch = await bridge.call(leases.epoch, leases.aepoch, thread)
             if epoch is not None and not await _ended_by_itself(leases, thread, epoch, bridge):
-                break
+                asking = replace(asking, over=epoch)  # unless it has left: then the next is asked
     return await _acquire(run, leases, bridge, then, replace(asking, force=True))
 
 

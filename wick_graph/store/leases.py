@@ -334,6 +334,8 @@ class Asking:
 
     force: bool = False
     """Take the thread from a live owner too; the fence then stops the owner's writes."""
+    over: int | None = None
+    """Do so only if the owner has the thread under this epoch."""
     begins: str | None = None
     """The id of a run that brings a new input; None if it continues the thread."""
     pardon: bool = False
@@ -434,9 +436,9 @@ class Leases:
         if row is None:
             return INNOCENT
         row = self._known(db, thread, tuple(row))
-        holder, _, until, tries, _ = row
+        holder, epoch, until, tries, _ = row
         held = is_held(self._core, holder, until)
-        if held and not asking.force:
+        if held and not asking.force and asking.over != epoch:
             raise ThreadBusyError(_BUSY.format(thread_id))
         if until != 0:
             drop_unborn(db, thread)
