@@ -16,6 +16,7 @@ from langgraph.types import Command
 
 from tests.engine.support import Door, add, agent_of
 from wick_graph import Agent, BaseHook
+from wick_graph.engine import lifecycle, thread_turn
 from wick_graph.errors import ConfigError, HookError, MessageError, ThreadNotFoundError
 from wick_graph.events import Failed
 from wick_graph.nodes.before_agent import unsound
@@ -261,6 +262,24 @@ def test_going_on_with_nothing_is_refused_in_one_sentence() -> None:
     agent, _ = agent_of("fine")
     with pytest.raises(ThreadNotFoundError, match="there is no thread nobody to go on with"):
         agent.resume("nobody")
+    assert agent.threads.list() == []
+
+
+@pytest.mark.parametrize("door", ["resume", "aresume"])
+def test_going_on_with_a_thread_that_was_just_deleted_is_refused(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, _ = agent_of("fine")
+    agent.invoke("?", thread_id="t")
+    acquire = thread_turn.acquire_thread
+
+    async def late(*given: Any) -> None:
+        agent.threads.delete("t")
+        await acquire(*given)
+
+    monkeypatch.setattr(lifecycle, "acquire_thread", late)
+    with pytest.raises(ThreadNotFoundError, match="there is no thread t to go on with"):
+        _ = agent.resume("t") if door == "resume" else asyncio.run(agent.aresume("t"))
     assert agent.threads.list() == []
 
 

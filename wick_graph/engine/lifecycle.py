@@ -301,7 +301,6 @@ async def open_run(call: RunCall, bridge: Bridge) -> None:
     start_deadline(call)
     await refuse_strays(call, bridge)
     if store is not None and run.thread_id is not None:
-        await refuse_unknown_thread(call, store, bridge)
         await acquire_thread(
             run, store.leases, bridge, lambda it: begin_thread(call, store, it), asking_of(call)
         )
@@ -377,25 +376,23 @@ async def refuse_strays(call: RunCall, bridge: Bridge) -> None:
     call.input = {**call.input, "messages": messages}
 
 
-async def refuse_unknown_thread(call: RunCall, store: EngineStore, bridge: Bridge) -> None:
-    """Refuse to continue a thread that does not exist; nothing is stored."""
-    given = call.input
-    if isinstance(given, Mapping) and given.get("messages"):
-        return
-    thread, threads = call.run.thread_id or "", store.threads
-    known = await bridge.call(threads.get, threads.aget, thread)
-    if known is None or not known.steps:
-        if call.is_new_input:
-            raise MessageError("messages must not be empty")
-        raise ThreadNotFoundError(f"there is no thread {thread} to go on with; send a message")
-
-
 def asking_of(call: RunCall) -> Asking:
     """Return how the run requests its thread."""
     run, outer = call.run, CURRENT.get()
     part = PART.get() or (outer is not None and outer is not run.stop)
     begins = run.run_id if call.is_new_input else None
     return Asking(begins=begins, pardon=run.force, part=part)
+
+
+def refuse_unknown_thread(call: RunCall) -> None:
+    """Refuse to continue a thread that does not exist; the commit that opens it stores nothing."""
+    given, before = call.input, call.before
+    if (isinstance(given, Mapping) and given.get("messages")) or (before and before.steps):
+        return
+    if call.is_new_input:
+        raise MessageError("messages must not be empty")
+    thread = call.run.thread_id
+    raise ThreadNotFoundError(f"there is no thread {thread} to go on with; send a message")
 
 
 def begin_thread(call: RunCall, store: EngineStore, lease: Lease) -> None:
@@ -411,6 +408,7 @@ def begin_thread(call: RunCall, store: EngineStore, lease: Lease) -> None:
         lease=lease,
         resumes=not call.is_new_input,
     )
+    refuse_unknown_thread(call)
     run.ledger = store.ledger(lease)
     run.waited = call.before is not None and call.before.status == "waiting"
     run.writer.fresh = call.before is None or not call.before.steps
