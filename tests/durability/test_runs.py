@@ -22,7 +22,7 @@ from langgraph.types import interrupt
 
 from tests.support.recorded import until_done
 from tests.support.waiting import until
-from wick_graph import Agent, events, tool
+from wick_graph import Agent, BaseHook, ToolCall, events, tool
 from wick_graph.engine import answers, thread_turn
 from wick_graph.errors import (
     ConfigError,
@@ -197,6 +197,29 @@ def test_a_run_that_began_meanwhile_is_asked_to_stop_too(
         helds[1].go_on.set()
         assert (result.text, others[1].end().stopped_because) == ("third", "cancelled")
         assert [run.status for run in Journal(store, "t").runs()] == ["ended"] * 3
+
+
+@DOORS
+def test_a_question_of_a_run_that_lost_its_thread_is_no_failure_of_a_hook(
+    tmp_path: Path, door: str
+) -> None:
+    class Taken(BaseHook):
+        name = "taken"
+        phases = ("wrap_tool_call",)
+
+        def wrap_tool_call(self, call: ToolCall, next: Any) -> Any:
+            leases.release(leases.acquire("t", force=True))
+            return next(call)
+
+    with agent_of(
+        tmp_path / "t.db",
+        call("hold"),
+        tools=[Held().sync()],
+        hooks=[Taken(), ApprovalHook({"hold": True})],
+    ) as agent:
+        store: Any = agent.store
+        leases = store.leases
+        assert through(door, agent, "1", thread_id="t").stopped_because == "cancelled"
 
 
 def test_a_run_of_another_process_is_cancelled_too(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ from wick_graph.engine.thread_turn import (
 )
 from wick_graph.errors import (
     ConfigError,
+    HookError,
     MessageError,
     NothingWaitsError,
     RunCancelled,
@@ -483,6 +484,8 @@ async def fail_run(call: RunCall, bridge: Bridge, error: BaseException) -> BaseE
         The error to raise; None if the run stopped at its deadline or was cancelled.
     """
     run, before = call.run, call.before
+    if isinstance(error, HookError) and isinstance(error.__cause__, STOPS) and run.stop.because:
+        error = error.__cause__  # of a hook that writes to the thread, as one for approvals does
     if isinstance(error, STOPS):
         if run.stop.because == LOST:
             error = ThreadBusyError(f"{run.stop.text}; nothing more of this run was stored")
