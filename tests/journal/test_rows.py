@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ from tests.engine.support import Door
 from tests.journal.conftest import Opener
 from tests.journal.support import agent_of, on_both
 from tests.store.conftest import Outside
+from wick_graph import Agent
 from wick_graph.errors import StorageError
 from wick_graph.journal import Journal
 from wick_graph.journal.journal import line_of
-from wick_graph.store import SqlSaver
+from wick_graph.store import SqlSaver, journal_rows
 from wick_graph.store.checkpoint_write import StepTransaction
 from wick_graph.store.digests import PLACES
 from wick_graph.store.journal_rows import Batch
 from wick_graph.store.leases import Leases
-from wick_graph.testing import ScriptedModel
+from wick_graph.testing import ScriptedModel, call
 
 TABLES = ("runs", "moments", "blobs")
 
@@ -204,6 +206,11 @@ def test_a_commit_that_fails_loses_no_moment(
     assert "model.response" in {m.what for m in seen}
 
 
+def act() -> str:
+    """Act."""
+    return "acted"
+
+
 @on_both
 def test_another_thread_s_failing_write_takes_no_last_moment_with_it(
     door: Door, url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
@@ -226,6 +233,30 @@ def test_another_thread_s_failing_write_takes_no_last_moment_with_it(
     assert [m.seq for m in seen] == list(range(1, len(seen) + 1))
     assert (seen[-1].what, journal.problems()) == ("run.exit", [])
     assert [run.status for run in journal.runs()] == ["ended"]
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize("first", [2, 3, 4])
+def test_a_second_failing_write_loses_no_moment(
+    door: Door, first: int, url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is to be written again fails again: the new moments behind it were taken already."""
+    add, writes = journal_rows._add, count(1)
+
+    def failing(*given: Any) -> None:
+        if next(writes) in (first, first + 1):
+            raise sqlite3.OperationalError("disk I/O error")
+        add(*given)
+
+    monkeypatch.setattr(journal_rows, "_add", failing)
+    with SqlSaver.from_url(url) as saver:
+        agent = Agent(model=ScriptedModel([call("act"), "Done."]), tools=[act], store=saver)
+        with suppress(StorageError):
+            door(agent, "Act", thread_id="t")
+    journal = opened()
+    seen = list(journal.moments())
+    assert [m.seq for m in seen] == list(range(1, len(seen) + 1))
+    assert journal.problems() == []
 
 
 @on_both
