@@ -210,7 +210,7 @@ DURABLE: Final = (
         "lost-run-closes-the-thread",
         "A run that lost its thread does not write down how it ended.",
         ("test_a_run_that_lost_its_thread_does_not_say_how_it_ended",),
-        ("Leases._end", "if not given.rowcount:", "if False:"),
+        ("Leases._write_end", "if not given.rowcount:", "if False:"),
     ),
     mutant(
         "lost-run-opens-the-thread",

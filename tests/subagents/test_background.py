@@ -183,15 +183,14 @@ def test_what_a_task_uses_counts_though_the_step_that_counted_it_was_not_stored(
         return Family(store, *steps, a=clerk("a", store, text("A.", usage=(100_000, 1)))).boss
 
     if (pid := os.fork()) == 0:
-        finish = Ledger.finish
+        claim = Ledger.claim
 
-        def killed(self: Ledger, key: str, *args: Any) -> None:
-            finish(self, key, *args)
-            if key.endswith("/usage"):
-                os.kill(os.getpid(), signal.SIGKILL)
+        def killed(self: Ledger, *args: Any) -> None:
+            claim(self, *args)
+            os.kill(os.getpid(), signal.SIGKILL)
 
         try:
-            monkeypatch.setattr(Ledger, "finish", killed)
+            monkeypatch.setattr(Ledger, "claim", killed)
             steps = (start("a"), with_ids("await_async_tasks"))
             family(SqlSaver.from_url(url), *steps).invoke("Go", thread_id="t")
         finally:
