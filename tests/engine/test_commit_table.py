@@ -8,10 +8,8 @@ the call; what comes later waits, and a crash makes it again.
 
 from __future__ import annotations
 
-import functools
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import BaseMessage
 
+from tests.store.store_graphs import put_writes_late
 from wick_graph import Agent, BaseHook, SqlSaver, tool
-from wick_graph.store import commit_policy
 from wick_graph.testing import ScriptedModel, call
 
 Look = Callable[[str], None]
@@ -131,15 +129,7 @@ def test_writes_that_come_after_their_checkpoint_change_nothing(
     saver: SqlSaver, path: Path, monkeypatch: pytest.MonkeyPatch, who: str, replay: Any
 ) -> None:
     """LangGraph gives both to threads, in no promised order; Python 3.13 often turns it round."""
-    put_writes = SqlSaver.put_writes
-
-    @functools.wraps(put_writes)  # LangGraph reads its signature
-    def late(self: SqlSaver, *args: Any) -> None:
-        time.sleep(0.005)
-        put_writes(self, *args)
-
-    monkeypatch.setattr(SqlSaver, "put_writes", late)
-    monkeypatch.setattr(commit_policy, "_LATE_SECONDS", 5.0)  # a thread may start late
+    put_writes_late(monkeypatch)
     test_what_is_committed_when(saver, path, who, replay)
 
 

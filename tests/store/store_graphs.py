@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import time
 from collections.abc import Callable
 from operator import add
 from typing import Annotated, Any, TypedDict
 
+import pytest
 from langchain.agents import create_agent
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -18,6 +21,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Send, interrupt
+
+from wick_graph.store import SqlSaver, leases
 
 
 class State(TypedDict, total=False):
@@ -33,6 +38,20 @@ class Named(TypedDict):
 
 def config(thread: str = "t", **more: Any) -> RunnableConfig:
     return {"configurable": {"thread_id": thread, **more}, "recursion_limit": 10_000_000}
+
+
+def put_writes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each step's writes come behind its checkpoint, as Python 3.13 often does."""
+    put_writes = SqlSaver.put_writes
+
+    @functools.wraps(put_writes)  # LangGraph reads its signature
+    def late(self: SqlSaver, *args: Any) -> None:
+        time.sleep(0.005)
+        put_writes(self, *args)
+
+    monkeypatch.setattr(SqlSaver, "put_writes", late)
+    for name in ("LATE_SECONDS", "WAIT_SECONDS"):
+        monkeypatch.setattr(leases, name, 5.0)  # a thread may start late
 
 
 def looping_graph(saver: BaseCheckpointSaver[Any], turns: int) -> Any:

@@ -22,7 +22,7 @@ from wick_graph.langgraph_config import PULL, PUSH, Address
 WAIT_SECONDS: Final = 0.01
 """Age at which the flusher commits deferred writes; it also looks this often, so 20 ms at most."""
 
-_LATE_SECONDS: Final = 0.05
+LATE_SECONDS: Final = 0.05
 """How long a step's checkpoint waits for the writes that LangGraph gave to another thread first."""
 
 _OPEN: Final = 1_024
@@ -109,11 +109,11 @@ class DeferredWrites:
             step.others = True
             return False
 
-    def await_writes(self, at: Address) -> None:
+    def await_writes(self, at: Address, seconds: float) -> None:
         """Wait for the first writes of a step that is about to be stored.
 
         LangGraph gives writes and checkpoint to two threads, and either may come first. Only this
-        order keeps them in one commit.
+        order keeps them in one commit, and tells which elements the step may have changed.
         """
         thread = (at.thread_id, at.ns)
 
@@ -122,7 +122,7 @@ class DeferredWrites:
             return step is not None and (step.checkpoint or "") >= (at.checkpoint_id or "")
 
         with self._came:
-            self._came.wait_for(came, _LATE_SECONDS)
+            self._came.wait_for(came, seconds)
 
     def checkpoint_can_wait(self, at: Address, policy: CommitPolicy) -> bool:
         """Decide whether a checkpoint may wait for the next one.

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from wick_graph import langgraph_config
 from wick_graph.constants import LEASE_SECONDS
 from wick_graph.errors import StorageError, ThreadBusyError
-from wick_graph.store.commit_policy import COMMIT_NOW, CommitPolicy
+from wick_graph.store.commit_policy import COMMIT_NOW, LATE_SECONDS, WAIT_SECONDS, CommitPolicy
 from wick_graph.store.connection import (
     Owed,
     StoreConnection,
@@ -764,11 +764,12 @@ def is_fresh(config: Mapping[str, Any], at: langgraph_config.Address) -> bool:
     return at == (writer.lease.thread_id, "", None) and not writer.lease.lost
 
 
-def follows_its_writes(config: Mapping[str, Any]) -> bool:
-    """Return whether our engine stores this step, and its writes before it."""
+def late_seconds(config: Mapping[str, Any]) -> float:
+    """Return how long a step waits for its own writes: in a user's graph it may have none."""
     given = config.get(langgraph_config.CONFIGURABLE) or {}
-    ours = isinstance(given.get(langgraph_config.WRITER), Writer)
-    return ours and given.get(langgraph_config.DURABILITY) == "sync"
+    if given.get(langgraph_config.DURABILITY) != "sync":
+        return 0.0
+    return LATE_SECONDS if isinstance(given.get(langgraph_config.WRITER), Writer) else WAIT_SECONDS
 
 
 def waits_for_first_step(
@@ -778,7 +779,7 @@ def waits_for_first_step(
     writer = (config.get(langgraph_config.CONFIGURABLE) or {}).get(langgraph_config.WRITER)
     if source != "input" or at.ns or not isinstance(writer, Writer) or not writer.input_waits:
         return False
-    return writer.lease is not None and follows_its_writes(config)
+    return writer.lease is not None and late_seconds(config) > 0.0
 
 
 def fence(

@@ -46,9 +46,9 @@ from wick_graph.store.leases import (
     Lease,
     Leases,
     Writer,
-    follows_its_writes,
     is_fresh,
     keeper_of,
+    late_seconds,
 )
 from wick_graph.store.ledger import Ledger, RecordedCalls
 from wick_graph.store.notices import Notices
@@ -316,8 +316,8 @@ class SqlSaver(BaseCheckpointSaver[int]):
                 stored; the checkpoint is stored all the same.
         """
         at = address_of(config)
-        if metadata.get("source") == "loop" and follows_its_writes(config):
-            self._core.deferred.await_writes(at)
+        if metadata.get("source") == "loop" and (seconds := late_seconds(config)):
+            self._core.deferred.await_writes(at, seconds)
         full = metadata_of(config, metadata)
         now = self._saving.checkpoint(at, config, checkpoint, full, new_versions)
         if now is not None:
@@ -553,8 +553,8 @@ class Direct:
         `put` does: another thread may have them.
         """
         at = address_of(config)
-        if behind and metadata.get("source") == "loop" and follows_its_writes(config):
-            self._core.deferred.await_writes(at)
+        if behind and metadata.get("source") == "loop" and (seconds := late_seconds(config)):
+            self._core.deferred.await_writes(at, seconds)
         given = (at, config, checkpoint, metadata, new_versions)
         return self._saving.checkpoint(*given, is_last=not behind)
 
