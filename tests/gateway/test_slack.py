@@ -270,6 +270,7 @@ async def test_an_envelope_that_cannot_be_read_is_confirmed_and_does_not_stop_th
     await desk.fake.frame({"type": "new kind"})
     await desk.fake.say("good")
     assert await desk.texts(1) == ["good"]
+    await desk.confirmed(bad[-1])
     assert desk.fake.confirmed[:4] == bad
     assert "unreadable: KeyError" in caplog.text
     assert "private words" not in caplog.text

@@ -53,7 +53,7 @@ LOGGERS: Final = ("wick_graph.audit",)
 """What applications listen to."""
 _SILENT: Final = frozenset(
     {"__init__", "__post_init__", "__repr__", "__deepcopy__", "__getattr__", "__init_subclass__"}
-    | {"__hash__", "__reduce__", "__get_pydantic_core_schema__"}
+    | {"__hash__", "__reduce__", "__get_pydantic_core_schema__", "__subclasshook__"}
 )
 """Special methods that nobody calls by their names, nor by an operator."""
 Lines = Iterator[str]
