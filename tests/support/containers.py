@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -104,9 +105,10 @@ class ContainerEngine:
             check=False,
         )
 
-    def _wait(self, socket: Path) -> None:
+    def _wait(self, path: Path) -> None:
         until = time.monotonic() + 60
-        while not socket.exists():
-            if time.monotonic() > until:
-                raise CannotStart((self.folder / "log").read_text()[-300:])
-            time.sleep(0.02)
+        with socket.socket(socket.AF_UNIX) as asked:
+            while asked.connect_ex(str(path)):  # it is there before anyone listens
+                if time.monotonic() > until:
+                    raise CannotStart((self.folder / "log").read_text()[-300:])
+                time.sleep(0.02)
