@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_no_command_changes_a_store_in_its_directory(
             assert result.stopped_because == "done"
             assert '"mine\\n"' in answers(result)[-1]
         agent.close()
-    with sqlite3.connect(database) as look:
+    with closing(sqlite3.connect(database)) as look, look:
         assert look.execute("pragma integrity_check").fetchone() == ("ok",)
     with SqlSaver.from_url(f"sqlite:///{database}") as store:
         assert [info.thread_id for info in store.threads.list()] == ["t"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +297,7 @@ def test_an_agent_of_another_store_runs_nothing_in_its_own_thread_of_the_same_id
 
 def test_lost_moments_are_told(world: World, recorded: str) -> None:
     path = recorded.removeprefix("sqlite:///")
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         pages = [row[0] for row in db.execute("SELECT rid FROM moments ORDER BY rid")]
         db.execute("DELETE FROM moments WHERE rid = ?", (pages[1],))
     db.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def rest(session: DebugSession, stop: Stop, answer: Any = None) -> Stop:
 def rows_of(url: str) -> dict[str, set[Any]]:
     """Return every row of every table that a recording is made of."""
     tables = ("checkpoints", "writes", "moments", "blobs", "items", "runs", "calls")
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db, db:
         found = {name: set(db.execute(f"SELECT * FROM {name}")) for name in tables}
     db.close()
     return found

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def trial(faults: Any, folder: Path, way: str, nth: int) -> dict[str, Any]:
             break
         life(agent_process.ours, folder, "never", None)
     lines, got = read(folder), final(folder, "never")
-    with sqlite3.connect(folder / "t.db") as db:
+    with closing(sqlite3.connect(folder / "t.db")) as db, db:
         whole = db.execute("PRAGMA integrity_check").fetchone()[0]
     db.close()
     said = [rest for word, rest in lines if word in ("failed", "raised")]

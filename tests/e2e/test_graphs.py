@@ -52,9 +52,12 @@ plain, asking, failing = chain(count), chain(ask), chain(fail)
 own = chain(count, checkpointer=InMemorySaver())
 kept = chain(count, checkpointer=SqlSaver.from_url("sqlite:///own.db"))
 
+files = []
+
 def file(node=count):
     import sqlite3
-    return chain(node, checkpointer=SqliteSaver(sqlite3.connect("lg.db", check_same_thread=False)))
+    files.append(sqlite3.connect("lg.db", check_same_thread=False))
+    return chain(node, checkpointer=SqliteSaver(files[-1]))
 
 def filed():
     return file(ask)
@@ -97,7 +100,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     sys.path[:] = before
     for name in {*sys.modules} - modules:
         if str(path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+            for file in vars(sys.modules.pop(name)).get("files", ()):
+                file.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def rows(url: str) -> dict[str, Any]:
     """Return every row of a database, but the clock's."""
     tables = [name for name in metadata.tables if name != "clock"]
     if url.startswith("sqlite"):
-        with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db, db:
             found = {t: sorted(map(repr, db.execute(f"SELECT * FROM {t}"))) for t in tables}
         db.close()
         return found

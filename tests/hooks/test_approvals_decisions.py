@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_inner_hooks_and_the_ledger_see_only_calls_that_were_allowed(tmp_path: P
 
 
 def ledger(database: Path) -> int:
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as db:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db, db:
         count: int = db.execute(
             "SELECT count(*) FROM calls WHERE body IS NULL OR state = 'done'"
         ).fetchone()[0]

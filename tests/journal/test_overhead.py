@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_a_journal_adds_no_commit_and_few_bytes(level: str, tmp_path: Path) -> N
 
 def test_a_step_writes_the_same_at_the_end_as_at_the_beginning(url: str, path: Path) -> None:
     run(url, "steps", [Todo(), Guard()])
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         pages = db.execute("SELECT rid, length(body) FROM moments ORDER BY rid").fetchall()
         blobs = db.execute("SELECT count(*) FROM blobs").fetchone()[0]
     db.close()

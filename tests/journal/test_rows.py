@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -106,13 +106,13 @@ def test_a_copied_thread_has_the_whole_journal(url: str) -> None:
 
 
 def change(path: Path, statement: str, *values: Any) -> None:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute(statement, values).rowcount == 1
     db.close()
 
 
 def page(path: Path, at: int) -> int:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         rids = [row[0] for row in db.execute("SELECT rid FROM moments ORDER BY rid")]
     db.close()
     return int(rids[at])
@@ -167,7 +167,7 @@ def test_a_damaged_run_row_is_told_and_does_not_keep_the_thread_from_going_on(
 
 def test_a_missing_value_is_told_where_it_is_needed(url: str, path: Path, opened: Opener) -> None:
     recorded(url, "t")
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("DELETE FROM blobs WHERE hash <> x''")
     db.close()
     journal = opened()

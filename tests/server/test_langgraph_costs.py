@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def cost(path: Path, where: str, body: dict[str, Any]) -> tuple[int, int]:
         got = http.post(where, json=body)
         assert got.status_code == 200, got.text
         assert "It is 42." in got.text
-        with sqlite3.connect(served.path / "wick.db") as db:
+        with closing(sqlite3.connect(served.path / "wick.db")) as db, db:
             pages, size = (db.execute(f"PRAGMA {p}").fetchone()[0] for p in NAMES)
     return len(got.content), pages * size
 

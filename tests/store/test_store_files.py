@@ -24,13 +24,13 @@ from wick_graph.testing import ScriptedModel
 
 
 def foreign(path: Path) -> None:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE checkpoints (a)")
     db.close()
 
 
 def other_program(path: Path) -> None:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA application_id=1234")
         db.execute("CREATE TABLE notes (a)")
     db.close()
