@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator
 from operator import add
+from threading import Event
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -246,6 +248,41 @@ def test_writes_that_come_behind_their_checkpoint(saver: SqlSaver) -> None:
     saver.put(before.config, checkpoint, {"source": "loop", "step": 9}, versions)
     saver.put_writes(before.config, [("todo", [todo[0]])], "two")
     assert stored(saver)["todo"] == [{"done": True}, {"done": False}, {"text": "other"}]
+
+
+@pytest.mark.parametrize("defer", [False, True])
+def test_a_join_is_stored_as_it_was_though_writes_come_late(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch, defer: bool
+) -> None:
+    """A join's set is changed in place by the next step, before the last writes have come."""
+    builder = StateGraph(State)
+    for name in "abcd":
+        builder.add_node(name, lambda s: {"items": [{}]}, defer=defer and name == "d")
+    for edge in ((START, "a"), (START, "b"), ("b", "c"), (["a", "c"], "d")):
+        builder.add_edge(*edge)
+    graph, stored_next, came = builder.compile(checkpointer=saver), *(Event() for _ in range(2))
+    put, put_writes = SqlSaver.put, SqlSaver.put_writes
+
+    def put_behind(self: SqlSaver, config: Any, checkpoint: Any, metadata: Any, new: Any) -> Any:
+        if metadata["step"] == 2:  # the set is changed, and what is stored last is still step 1
+            stored_next.set()
+            came.wait(10)
+        return put(self, config, checkpoint, metadata, new)
+
+    @functools.wraps(put_writes)
+    def late(self: SqlSaver, config: Any, writes: Any, task: str, path: str = "") -> None:
+        is_late = dict(writes).get("join:a+c:d") == "a"
+        if is_late:
+            stored_next.wait(10)
+        put_writes(self, config, writes, task, path)
+        if is_late:
+            came.set()
+
+    monkeypatch.setattr(SqlSaver, "put", put_behind)
+    monkeypatch.setattr(SqlSaver, "put_writes", late)
+    graph.invoke({}, AT, durability="sync")
+    joins = {one.metadata["step"]: one.checkpoint["channel_values"] for one in saver.list(AT)}
+    assert joins[1]["join:a+c:d"] == (({"a"}, False) if defer else {"a"})
 
 
 def test_a_delta_channel(saver: SqlSaver) -> None:

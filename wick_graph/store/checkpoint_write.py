@@ -378,8 +378,16 @@ def metadata_of(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[
     return made
 
 
-_CHANGED: Final = frozenset({list, dict})
-"""Types of values that a reducer may change in place before they are written."""
+_CHANGED: Final = frozenset({list, dict, set, tuple})
+"""Types of values that may be changed in place before they are written, or that hold such a one."""
+
+
+def _apart(value: Any) -> Any:
+    """Copy a value; LangGraph's deferred joins are a tuple that holds a set."""
+    if type(value) is tuple:
+        return tuple([_apart(one) if type(one) in _CHANGED else one for one in value])
+    return value.copy()
+
 
 MAX_WRITES: Final = 100_000
 """The most writes that one task may make."""
@@ -414,10 +422,10 @@ class CheckpointWriter:
         waits = self.core.deferred.checkpoint_can_wait(at, policy)
         waits = waits or waits_for_first_step(config, at, metadata.get("source"))
         held = checkpoint["channel_values"]
-        if waits:
+        if waits or not is_last:  # then it is written again, if writes of its step come behind it
             values = dict(held)
             for name in compress(held, map(_CHANGED.__contains__, map(type, held.values()))):
-                values[name] = held[name].copy()
+                values[name] = _apart(held[name])
             kept: Any = {**checkpoint, "channel_values": values}
             checkpoint = kept
         given = (checkpoint, metadata, new_versions, held, is_last)
@@ -450,7 +458,7 @@ class CheckpointWriter:
         alone = waits and (PUSH not in path or policy.single_call)
         if waits:
             writes = [
-                (one[0], one[1].copy()) if type(one[1]) in _CHANGED else one for one in writes
+                (one[0], _apart(one[1])) if type(one[1]) in _CHANGED else one for one in writes
             ]
         given = (writes, task_id, path, alone, replaces)
         return self._now_or_later(_WritesEntry(at, self, lease, *given), waits=waits)
