@@ -23,6 +23,7 @@ from tests.store.encrypted import key
 from tests.store.store_graphs import CountingModel, config, look, put_writes_late
 from wick_graph import Agent
 from wick_graph.errors import StorageError
+from wick_graph.langgraph_config import PULL
 from wick_graph.store import Keys, SqlSaver
 from wick_graph.store.sharing import ItemWriter
 from wick_graph.testing import ScriptedModel, call
@@ -230,8 +231,12 @@ def test_edits_of_parallel_tasks(saver: SqlSaver) -> None:
     assert stored(saver)["messages"] == seen["messages"]
 
 
-def test_writes_that_come_behind_their_checkpoint(saver: SqlSaver) -> None:
-    """LangGraph saves both from a pool of threads: which is first is not certain."""
+@pytest.mark.parametrize("first", ["before", "behind"])
+def test_writes_that_come_behind_their_checkpoint(saver: SqlSaver, first: str) -> None:
+    """LangGraph saves both from a pool of threads: which is first is not certain.
+
+    They do not wait for another commit: until then the stored checkpoint would be the old one.
+    """
     graph = graph_of(saver, lambda s: {})
     graph.update_state(AT, {"todo": [{"done": False}, {"done": False}]})
     before = saver.get_tuple(AT)
@@ -244,9 +249,11 @@ def test_writes_that_come_behind_their_checkpoint(saver: SqlSaver) -> None:
     versions = {"todo": saver.get_next_version(9 << 20, None)}
     checkpoint["channel_versions"] = {**checkpoint["channel_versions"], **versions}
     todo[0]["done"] = True
-    saver.put_writes(before.config, [("todo", [other])], "one")
+    if first == "before":
+        saver.put_writes(before.config, [("todo", [other])], "one", PULL)
     saver.put(before.config, checkpoint, {"source": "loop", "step": 9}, versions)
-    saver.put_writes(before.config, [("todo", [todo[0]])], "two")
+    saver.put_writes(before.config, [("todo", [todo[0]])], "two", PULL)
+    assert saver._core.deferred.since is None
     assert stored(saver)["todo"] == [{"done": True}, {"done": False}, {"text": "other"}]
 
 

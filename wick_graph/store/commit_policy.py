@@ -63,6 +63,8 @@ class _Step:
     pulls: int = 0
     pushes: int = 0
     others: bool = False
+    stored: bool = False
+    """Its checkpoint is: what it writes now comes behind, and the checkpoint is stored again."""
 
 
 class DeferredWrites:
@@ -100,6 +102,8 @@ class DeferredWrites:
             if marked:
                 step.others = True
                 return False
+            if step.stored:
+                return False
             if PUSH in path:
                 step.pushes += 1
                 return policy.call_results
@@ -130,11 +134,9 @@ class DeferredWrites:
         It may if the policy says so and the step was one node, or pushed tasks only.
         """
         with self._lock:
-            step = self._steps.get((at.thread_id, at.ns))
-            if step is None or step.checkpoint != at.checkpoint_id:
-                return False
-            del self._steps[at.thread_id, at.ns]
-        if step.others:
+            known, step = self._steps.get((at.thread_id, at.ns)), self._step(at)
+            late, step.stored = step is not known or step.stored, True
+        if late or step.others:
             return False
         return policy.checkpoint and step.pulls == (0 if step.pushes else 1)
 
@@ -212,6 +214,7 @@ class DeferredWrites:
         key = (at.thread_id, at.ns)
         step = self._steps.get(key)
         if step is None or step.checkpoint != at.checkpoint_id:
+            self._steps.pop(key, None)  # the one that began last is the last one
             step = self._steps[key] = _Step(at.checkpoint_id)
             while len(self._steps) > _OPEN:
                 self._steps.popitem(last=False)

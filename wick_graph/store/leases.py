@@ -734,8 +734,7 @@ def writer_of(
 ) -> tuple[Lease | None, CommitPolicy]:
     """Return the lease and the policy under which a superstep is written.
 
-    Other graphs have neither. A policy is for one superstep: LangGraph may save a step after the
-    next one has run.
+    Other graphs have neither. LangGraph may save a step after the next, which has its own policy.
     """
     writer = (config.get(langgraph_config.CONFIGURABLE) or {}).get(langgraph_config.WRITER)
     if not isinstance(writer, Writer):
