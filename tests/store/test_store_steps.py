@@ -22,7 +22,7 @@ from tests.store.store_graphs import config
 from tests.store.test_store_sharing import Line
 from wick_graph import Agent
 from wick_graph.errors import StorageError
-from wick_graph.store import SqlSaver
+from wick_graph.store import SqlSaver, commit_policy
 from wick_graph.store.checkpoint_write import CheckpointWriter, StepTransaction
 from wick_graph.store.codec import KEYS, NIL, Codec
 from wick_graph.store.shapes import BY_CLASS, ID
@@ -159,6 +159,7 @@ def test_the_rows_are_those_of_a_whole_encoding(
     together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is remembered of the step before saves work, and changes no byte."""
+    monkeypatch.setattr(commit_policy, "WAIT_SECONDS", 60.0)  # else a slow machine commits between
     quick = [stored(seed, together=together) for seed in range(80)]
     for _, put, read in quick:
         assert put == read
