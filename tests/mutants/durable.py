@@ -346,8 +346,8 @@ DURABLE: Final = (
         "what-waits-changes",
         "What waits is written as it was given.",
         ("test_what_waits_is_as_it_was_given",),
-        ("CheckpointWriter.checkpoint", "held[name].copy()", "held[name]"),
-        ("CheckpointWriter.writes", "one[1].copy()", "one[1]"),
+        ("CheckpointWriter.checkpoint", "_apart(held[name])", "held[name]"),
+        ("CheckpointWriter.writes", "_apart(one[1])", "one[1]"),
     ),
     mutant(
         "dangling-calls-stay",
