@@ -92,14 +92,57 @@ def test_a_database_that_fails_for_a_moment_stops_no_recording(
     assert [one.status for one in journal.runs()] == ["ended"]
 
 
-def test_another_process_keeps_the_numbers_that_a_failed_write_had(
+@on_both
+def test_a_write_that_fails_within_a_shared_commit_stops_no_recording(
+    url: str, opened: Opener
+) -> None:
+    """Other moments of the same commit are no other process's."""
+    with SqlSaver.from_url(url) as saver:
+        run = recorded(saver, "graph")
+        with saver._core.batch():
+            write(saver)
+            run.record(Moment("node", "enter", "one", {"input": {}}))
+            with pytest.raises(ValueError, match="it fails"):
+                write(saver, ValueError("it fails"))
+            run.record(Moment("node", "enter", "two", {"input": {}}))
+            write(saver)
+        ended(run)
+        assert run.problem == ""
+        assert verify(saver).findings == []
+    journal = opened()
+    assert [(m.seq, m.what) for m in journal.moments()] == [
+        *enumerate(("run.enter", "node.enter", "node.enter", "run.exit"), 1)
+    ]
+    assert [one.status for one in journal.runs()] == ["ended"]
+
+
+@on_both
+def test_a_run_that_a_debugger_holds_has_its_number_before_another_begins(
     url: str, opened: Opener
 ) -> None:
     with SqlSaver.from_url(url) as saver, SqlSaver.from_url(url) as other:
         run = recorded(saver, "mine")
+        run.begin()
+        ended(recorded(other, "theirs"))
+        ended(run)
+        assert verify(saver).findings == []
+    found = opened().runs()
+    assert [(one.agent, one.status) for one in found] == [("mine", "ended"), ("theirs", "ended")]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_another_process_keeps_the_numbers_that_a_failed_write_had(
+    url: str, opened: Opener, at_once: bool
+) -> None:
+    """Also if its first page ends with the same moment as the one that failed."""
+    with SqlSaver.from_url(url) as saver, SqlSaver.from_url(url) as other:
+        run = recorded(saver, "mine")
         with pytest.raises(ValueError, match="it fails"):
             write(saver, ValueError("it fails"))
-        ended(recorded(other, "theirs"))
+        theirs = recorded(other, "theirs")
+        if not at_once:
+            write(other)
+        ended(theirs)
         ended(run)
         assert "another process recorded meanwhile" in run.problem
         ended(recorded(saver, "next"))

@@ -160,7 +160,12 @@ class RunJournal:
         rows, shared, made = self._rows, self._shared, []
         assert rows is not None
         assert shared is not None
-        rows.flush_into(lambda db, thread: made.append(shared.begin(db, thread, self)))
+
+        def work(db: Database, thread: int) -> None:
+            made.append(listener := shared.begin(db, thread, self))
+            listener.write(db, thread, [], listener.last)  # its number is taken from now on
+
+        rows.flush_into(work)
         return made[0]
 
     def flush(self) -> None:

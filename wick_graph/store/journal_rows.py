@@ -98,7 +98,7 @@ class JournalRows:
         the last ones are kept until a commit.
         """
         kept, self._kept = self._kept, [*self._kept, *batches][-_PAGES:]
-        for one in (*(kept if self._is_missing(db, thread, kept) else ()), *batches):
+        for one in (*self._missing(db, thread, kept), *batches):
             self._put(db, thread, one)
 
     def is_overtaken(self, db: Database, thread: int) -> bool:
@@ -106,10 +106,9 @@ class JournalRows:
 
         Its batches are forgotten then.
         """
-        kept, cache = self._kept, self._cache
-        first = next((one.first for one in kept if one.page is not None), None)
-        is_missing = self._is_missing(db, thread, kept)
-        if not is_missing or first is None or self.last(db, thread) < first:
+        cache, missing = self._cache, self._missing(db, thread, self._kept)
+        first = next((one.first for one in missing if one.page is not None), None)
+        if first is None or self.last(db, thread) < first:
             self._cache = cache  # `write` asks again
             return False
         self._kept = []
@@ -168,19 +167,20 @@ class JournalRows:
         """Do `flush` in the store's thread."""
         await self._core.worker.run(self.flush, apply)
 
-    def _is_missing(self, db: Database, thread: int, kept: list[Batch]) -> bool:
-        """Return whether the transaction that had these batches was rolled back."""
+    def _missing(self, db: Database, thread: int, kept: list[Batch]) -> list[Batch]:
+        """Return those of these batches that were rolled back; others of their commit may stand."""
         cache, before = self._core.caches.get(self._name), self._cache
         self._cache = cache
         if cache is not None and cache is before:
+            return []
+        return [one for one in kept if not self._is_there(db, thread, one)]
+
+    def _is_there(self, db: Database, thread: int, batch: Batch) -> bool:
+        if batch.page is None:  # a run's row alone, which may be written again
             return False
-        for one in kept:
-            if one.page is None:  # a run's row alone, which may be written again
-                return True
-            key = (thread << LANE_BITS | one.page[0],)
-            if db.execute(statements.HAS_PAGE, key).fetchone() is None:
-                return True
-        return False
+        rid = thread << LANE_BITS | batch.page[0]
+        row = db.execute(statements.PAGES_FROM, (rid, rid, 1, 0)).fetchone()
+        return row is not None and self._unsealed(thread, row[1], "moments", rid) == batch.page[1]
 
     # --- Reading.
 

@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: bf8162debcf3d0010f8ae02dc2d3ada1
+-- process takes it from here once it or a module that makes it has changed: 172f842995c0255ec0a200524e9227a0
 
 --: sqlite schema
 CREATE TABLE blobs (
@@ -431,16 +431,6 @@ UPDATE threads SET generation=(threads.generation + ?1), checksum=wick_checksum(
 
 --: postgresql statements.GENERATION
 UPDATE threads SET generation=(threads.generation + %s), checksum=NULL WHERE threads.id = %s
-
---: sqlite statements.HAS_PAGE
-SELECT moments.rid 
-FROM moments 
-WHERE moments.rid = ?
-
---: postgresql statements.HAS_PAGE
-SELECT moments.rid 
-FROM moments 
-WHERE moments.rid = %s
 
 --: sqlite statements.HEAD
 SELECT checkpoints.id, checkpoints.seq 

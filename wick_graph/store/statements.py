@@ -596,8 +596,6 @@ PUT_PAGE: Final = Prepared(
     lambda: upsert(moments).values(rid=_b("r"), body=_b("x")).on_conflict_do_nothing(), "r", "x"
 )
 
-HAS_PAGE: Final = Prepared(lambda: select(moments.c.rid).where(moments.c.rid == _b("r")), "r")
-
 LAST_PAGE: Final = Prepared(
     lambda: select(func.max(moments.c.rid)).where(_moment_range), "low", "high"
 )
