@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 import textwrap
 import threading
+import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -116,6 +117,23 @@ def test_who_is_never_swept(saver: SqlSaver, clock: Clock, state: str) -> None:
     if state == "pinned":
         saver.threads.pin("t", on=False)
         assert saver.sweep() == ["t"]
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_a_thread_whose_run_a_server_is_to_end_is_never_swept(
+    saver: SqlSaver, clock: Clock, queued: bool
+) -> None:
+    """A run may begin long before it opens its thread: it waits for others, or has waited."""
+    streams, run_id = saver.streams, str(uuid.uuid4())
+    row = (streams.admit if queued else streams.begin)("t", run_id, {"agent": "a"})
+    assert row is not None
+    clock.forward(1_000)
+    if queued:
+        row = streams.claim(row)
+        assert row is not None
+    assert saver.threads.due() == saver.sweep() == []
+    streams.append(row, row.first, [row.tell("error", {})], "failed")
+    assert saver.sweep() == ["t"]
 
 
 def test_what_is_about_a_thread_goes_with_it(saver: SqlSaver, clock: Clock) -> None:

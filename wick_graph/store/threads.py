@@ -85,7 +85,7 @@ def _unfinished(core: StoreConnection) -> list[int]:
 def expired(core: StoreConnection) -> tuple[ColumnElement[bool], ...]:
     """Select what a sweep deletes: expired threads, unless a live run, a question or a pin stays.
 
-    A running thread counts as dead when its lease is over.
+    A running thread counts as dead when its lease is over, unless a server is to end its run.
     """
     own, lease, run, now = schema.threads.c, schema.leases.c, schema.streams.c, statements.Now()
     over = sql.select(lease.thread).where(lease.until <= now)
@@ -96,7 +96,7 @@ def expired(core: StoreConnection) -> tuple[ColumnElement[bool], ...]:
         statements.SINCE + own.ttl <= now,
         own.pinned == 0,
         sql.or_(own.status.not_in(("running", "waiting", cleanup.GONE)), dead),
-        ~sql.exists().where(run.thread == own.id, run.status == "queued"),
+        ~sql.exists().where(run.thread == own.id, run.ended.is_(None)),
     )
 
 
