@@ -6,7 +6,7 @@ import ctypes
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -368,6 +368,38 @@ def test_a_closed_root_refuses_and_closes_twice(root: Root) -> None:
     root.close()
     with pytest.raises(ToolError, match="was closed"):
         root.read_bytes("x", 9)
+
+
+@pytest.mark.parametrize("makes", [False, True])
+def test_a_root_that_another_thread_closes_meanwhile_opens_nothing_elsewhere(
+    work: Path, mechanism: Mechanism, makes: bool
+) -> None:
+    """The number of its descriptor could be that of any other directory by then."""
+    root, others = Root(work / "a", mechanism=mechanism), list[int]()
+    opener = root._opener
+
+    class Closed:
+        name = mechanism
+
+        def open(self, top: int, parts: Sequence[bytes], flags: int, follow: bool) -> int:
+            if not others:
+                root.close()
+                outside = work.parent / "outside"
+                others.extend(os.open(outside, os.O_RDONLY) for _ in range(64))
+            return opener.open(top, parts, flags, follow)
+
+    vars(root)["_opener"] = Closed()
+    try:
+        if makes:
+            root.make_dir("new")
+            assert (work / "a" / "new").is_dir()
+        else:
+            assert root.read_bytes("f", 9) == b"deep"
+    finally:
+        for fd in others:
+            os.close(fd)
+    with pytest.raises(ToolError, match="was closed"):
+        root.read_bytes("f", 9)
 
 
 @pytest.mark.parametrize("path", ["nope", "x", "a\0b"])

@@ -425,6 +425,14 @@ def _works(root: int) -> bool:
 _READ: Final = os.O_RDONLY | O_NONBLOCK | O_NOCTTY
 
 
+class _Held:
+    """An open directory; it is closed when nothing refers to it any more."""
+
+    def __init__(self, path: str) -> None:
+        self.fd: Final = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self.fd)
+
+
 class Root:
     """Hold a directory open and reach only files below it.
 
@@ -454,20 +462,21 @@ class Root:
         """The absolute path of the directory when it was opened."""
         must_confine()
         try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            top = _Held(self.path)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"the directory {shown(self.path)} cannot be opened ({why(error)}); "
                 "name one that exists and is readable"
             ) from error
-        self._close = weakref.finalize(self, os.close, self._fd)
-        opener = choose(mechanism, self._fd)
+        opener = choose(mechanism, top.fd)
         if opener is None:
-            self.close()
             raise ConfigError(f"{mechanism} does not work on this system; use mechanism='auto'")
         self._opener: Final = opener
         self._follow: Final = symlinks == "inside"
-        self._owner: Final = os.fstat(self._fd).st_uid
+        self._owner: Final = os.fstat(top.fd).st_uid
+        self._tops: Final = [top]
+        """The directory; nothing once it is closed. What goes on then still has it: else its
+        number could be another directory's by the time of the next open."""
         names = {os.fsencode(self.path), os.fsencode(os.path.realpath(self.path))}
         self._prefixes: Final = [components(name) for name in names]
         self._real: Final = os.path.realpath(self.path)
@@ -593,8 +602,8 @@ class Root:
             raise refused(rel, error, "made") from error
 
     def close(self) -> None:
-        """Close the descriptor; later calls are refused. May be called twice."""
-        self._close()
+        """Close the directory; later calls are refused. May be called twice."""
+        self._tops.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -607,15 +616,24 @@ class Root:
 
     def _open(self, rel: str, flags: int) -> int:
         fd = self._opened(rel, flags)
-        if self._hides is not None and self._hides(self._path_of(fd, rel)):
+        try:
+            if self._hides is not None and self._hides(self._path_of(fd, rel)):
+                raise RefusedError(f"{shown(rel)} is hidden from tools")
+        except BaseException:
             os.close(fd)
-            raise RefusedError(f"{shown(rel)} is hidden from tools")
+            raise
         return fd
+
+    def _top(self) -> _Held:
+        for top in self._tops:
+            return top
+        raise ToolError(f"the directory {shown(self.path)} was closed; open a new Root")
 
     def _path_of(self, fd: int, rel: str) -> str:
         """Return the path of an open file without links, as if the directory kept its name."""
+        held = self._top()
         try:
-            path, top = (str((_DESCRIPTORS / str(one)).readlink()) for one in (fd, self._fd))
+            path, top = (str((_DESCRIPTORS / str(one)).readlink()) for one in (fd, held.fd))
         except OSError:  # a system without /proc
             return os.path.realpath(os.path.join(self._real, rel))  # noqa: PTH118  (as text)
         return self._real + path[len(top) :] if top != "/" else path
@@ -630,17 +648,17 @@ class Root:
 
     def _opened(self, rel: str, flags: int) -> int:
         raw = encoded(rel)
-        parts = self._below(rel, raw)
+        parts, top = self._below(rel, raw), self._top()
         if raw.endswith((b"/", b"/.")):
             flags |= os.O_DIRECTORY
         try:
             try:
-                return self._opener.open(self._fd, parts, flags, self._follow)
+                return self._opener.open(top.fd, parts, flags, self._follow)
             except FileNotFoundError:
                 meant = [plain(part) for part in parts]
                 if meant == parts:
                     raise
-                return self._opener.open(self._fd, meant, flags, self._follow)
+                return self._opener.open(top.fd, meant, flags, self._follow)
         except OSError as error:
             raise refused(rel, error) from error
 
@@ -659,12 +677,12 @@ class Root:
 
     def _make_dirs(self, parts: list[bytes]) -> int:
         """Open a directory; make the missing parts, one component at a time."""
-        flags = os.O_RDONLY | os.O_DIRECTORY
+        flags, top = os.O_RDONLY | os.O_DIRECTORY, self._top()
         for there in range(len(parts), -1, -1):
             known = parts[:there]
             for form in (known, [plain(part) for part in known]):
                 try:
-                    fd = self._opener.open(self._fd, form, flags, follow=False)
+                    fd = self._opener.open(top.fd, form, flags, follow=False)
                 except FileNotFoundError:
                     continue
                 return self._descend(fd, parts[there:])
@@ -702,8 +720,6 @@ class Root:
             raise ToolError(f"{shown(rel)} is read-only; its mode must be changed first")
 
     def _below(self, rel: str, raw: bytes) -> list[bytes]:
-        if not self._close.alive:
-            raise ToolError(f"the directory {shown(self.path)} was closed; open a new Root")
         parts = components(raw)
         if not raw.startswith(b"/"):
             return parts
