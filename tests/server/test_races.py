@@ -16,6 +16,7 @@ from wick_graph.config import load_config
 from wick_graph.errors import StorageError, ThreadBusyError, ThreadNotFoundError
 from wick_graph.server import Limits, ServerOptions, Service, create_app
 from wick_graph.server.guard import RequestContext
+from wick_graph.server.protocols.langgraph import asking as langgraph_asking
 from wick_graph.server.protocols.langgraph import threads as langgraph_threads
 from wick_graph.server.recordings import Recordings, Session
 from wick_graph.server.routes import page_stream
@@ -425,6 +426,49 @@ async def test_an_answer_that_is_sent_twice_at_once_is_one_run(
             twice.append(await send())
             assert [got.status_code for got in twice] == [200, 200]
             assert twice[0].json()["run_id"] == twice[1].json()["run_id"]
+    finally:
+        one.close()
+
+
+SAID: dict[str, Any] = {"id": "m", "role": "user"}
+A2A = {"messageId": "m", "contextId": "t", "role": "ROLE_USER", "parts": [{"text": "What?"}]}
+
+
+@pytest.mark.parametrize(
+    ("door", "body"),
+    [
+        ("ag-ui", {"threadId": "t", "runId": "r", "messages": [{**SAID, "content": "What?"}]}),
+        (
+            "ai-sdk",
+            {"id": "t", "messages": [{**SAID, "parts": [{"type": "text", "text": "What?"}]}]},
+        ),
+        ("a2a", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": A2A}}),
+    ],
+)
+async def test_a_message_that_a_client_sends_twice_at_once_is_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: str, body: Any
+) -> None:
+    """The second one looks for the first one's run before it is there."""
+    one = open_made(tmp_path)
+    real, twice = langgraph_asking._check_head, list[httpx.Response]()
+    try:
+        async with asking(one) as http:
+
+            async def send() -> None:
+                version = {"A2A-Version": "1.0"}
+                twice.append(await http.post(f"/{door}/default", json=body, headers=version))
+
+            async def late(*args: Any) -> None:
+                monkeypatch.setattr(langgraph_asking, "_check_head", real)
+                await send()
+                await real(*args)
+
+            monkeypatch.setattr(langgraph_asking, "_check_head", late)
+            await send()
+            first, second = twice
+            assert (first.status_code, second.status_code) == (200, 200), second.text
+            assert first.headers["X-Run-Id"] == second.headers["X-Run-Id"]
+            assert "It is 42." in second.text
     finally:
         one.close()
 

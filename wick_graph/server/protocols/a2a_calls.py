@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from a2a import types as forms
@@ -34,6 +35,7 @@ from wick_graph.server.protocols.parts import (
     content_of,
     exchanges,
     exchanges_of,
+    found_or_begun,
     streamed,
 )
 from wick_graph.server.sse import EventStream, JsonStream
@@ -215,7 +217,7 @@ _KINDS: Final[Mapping[int, Callable[[str], errors.A2AError]]] = {
 
 
 async def _send(call: Call, request: Any) -> Response:
-    exchange = await _begun(call, request)
+    exchange, starts = await _begun(call, request)
     wanted = request.configuration
 
     async def pieces() -> AsyncIterator[bytes | None]:
@@ -232,42 +234,57 @@ async def _send(call: Call, request: Any) -> Response:
     if wanted.return_immediately:
         task = _with_history(_View(exchange).task(), wanted)
         return JSONResponse(call.done(forms.SendMessageResponse(task=task)))
-    return streamed(call.context, exchange.last, pieces, JsonStream, starts=True)
+    return streamed(call.context, exchange.last, pieces, JsonStream, starts=starts)
 
 
 async def _send_streaming(call: Call, request: Any) -> Response:
-    exchange = await _begun(call, request)
-    return _followed(call, exchange, exchange.last, request.configuration)
+    exchange, starts = await _begun(call, request)
+    return _followed(call, exchange, exchange.last, request.configuration, starts=starts)
 
 
-async def _begun(call: Call, request: Any) -> Exchange:
-    """Start the run of a message, or find it again."""
+async def _begun(call: Call, request: Any) -> tuple[Exchange, bool]:
+    """Start the run of a message, or find it again; say whether it was started."""
     message = request.message
     _check_message(message, request.configuration)
+    return await found_or_begun(partial(_known, call, message), partial(_started, call, message))
+
+
+async def _known(call: Call, message: Any) -> Exchange | None:
+    """Return the task that a message has begun or answered before.
+
+    Raises:
+        A2AError: It can do neither.
+    """
+    thread_id = message.context_id
+    if not message.task_id:
+        if thread_id and not THREAD_ID_PATTERN.fullmatch(thread_id):
+            raise errors.InvalidParamsError("message.contextId: use letters, digits and _.:-")
+        found = await call.tasks_in(thread_id) if thread_id else []
+        ids = ((one, (*one.message_ids, *_answers_of(one))) for one in found)
+        return next((one for one, known in ids if message.message_id in known), None)
+    task = await call.task(message.task_id)
+    if thread_id not in ("", task.last.thread_id):
+        raise errors.InvalidParamsError("message.contextId: the task is of another context")
+    if message.message_id in _answers_of(task):
+        return task
+    if _state_of(task) != forms.TaskState.TASK_STATE_INPUT_REQUIRED:
+        raise errors.UnsupportedOperationError("message.taskId: the task does not wait")
+    return None
+
+
+async def _started(call: Call, message: Any) -> Exchange:
     given = call.params["message"]
     metadata = {**(call.params.get("metadata") or {}), **(given.get("metadata") or {})}
     asked: Json = {"assistant_id": call.agent.name, "multitask_strategy": "reject"}
-    asked["metadata"] = metadata or None
-    thread_id = message.context_id or None
+    thread_id: str | None = message.context_id or None
     if message.task_id:
-        task = await call.task(message.task_id)
-        thread_id = task.last.thread_id
-        if message.context_id not in ("", thread_id):
-            raise errors.InvalidParamsError("message.contextId: the task is of another context")
-        if message.message_id in _answers_of(task):
-            return task
-        if _state_of(task) != forms.TaskState.TASK_STATE_INPUT_REQUIRED:
-            raise errors.UnsupportedOperationError("message.taskId: the task does not wait")
+        thread_id = (await call.task(message.task_id)).last.thread_id
         asked["command"] = {"resume": _answer(given.get("parts") or [])}
         asked["metadata"] = {**metadata, _ANSWER: message.message_id}
     else:
-        if thread_id is not None and not THREAD_ID_PATTERN.fullmatch(thread_id):
-            raise errors.InvalidParamsError("message.contextId: use letters, digits and _.:-")
-        for one in [] if thread_id is None else await call.tasks_in(thread_id):
-            if message.message_id in (*one.message_ids, *_answers_of(one)):
-                return one
         said = {"role": "user", "id": message.message_id, "content": _content(message.parts)}
         asked |= {"input": {"messages": [said]}, "if_not_exists": "create"}
+        asked["metadata"] = metadata or None
     row = await start(call.context, AskForm(**asked), thread_id)
     found = await call.tasks_in(row.thread_id)
     return next((one for one in found if one.last.run_id == row.run_id), Exchange([row]))
@@ -397,7 +414,9 @@ async def _cancel(call: Call, request: Any) -> Response:
     return JSONResponse(call.done((await _seen(call, await call.task(request.id))).task()))
 
 
-def _followed(call: Call, exchange: Exchange, since: StreamRow | None, wanted: Any) -> EventStream:
+def _followed(
+    call: Call, exchange: Exchange, since: StreamRow | None, wanted: Any, *, starts: bool = False
+) -> EventStream:
     """Stream a task as it is, then what changes.
 
     Args:
@@ -405,6 +424,7 @@ def _followed(call: Call, exchange: Exchange, since: StreamRow | None, wanted: A
         exchange: The task.
         since: The run from which each event is new to the client; None if those so far are not.
         wanted: How much of the history to give.
+        starts: Whether the call has started its last run.
     """
 
     def frame(**event: Any) -> bytes:
@@ -426,7 +446,7 @@ def _followed(call: Call, exchange: Exchange, since: StreamRow | None, wanted: A
         if not begun:
             yield frame(task=_with_history(view.task(), wanted))
 
-    return streamed(call.context, exchange.last, pieces, starts=since is not None)
+    return streamed(call.context, exchange.last, pieces, starts=starts)
 
 
 # --- What the runs of an exchange are as a task.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Response
@@ -21,7 +22,7 @@ from wick_graph.server.guard import Answerer, RequestContext
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.server.protocols.langgraph.asking import AskForm, Unsupported, start
 from wick_graph.server.protocols.langgraph.following import messages_in, waiting
-from wick_graph.server.protocols.parts import RUNS, Part, Parts
+from wick_graph.server.protocols.parts import RUNS, Part, Parts, found_or_begun
 from wick_graph.server.routes.runs import SUSPENDED
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
@@ -81,7 +82,8 @@ class RunAgentInput(BaseModel):
 async def run(context: Answerer, agent_id: schemas.AgentIdPath, form: RunAgentInput) -> Response:
     """Run an agent, and follow the run."""
     agent = await context.agent(agent_id)
-    row = await _known(context, agent, form) or await _started(context, agent, form)
+    asked = (context, agent, form)
+    row, _ = await found_or_begun(partial(_known, *asked), partial(_started, *asked))
     limits = context.options.limits
     shown = {str(one.get("id")) for one in form.messages if one.get("role") == "tool"}
 

@@ -26,6 +26,7 @@ from wick_graph.server.protocols.parts import (
     Parts,
     content_of,
     exchanges_of,
+    found_or_begun,
     streamed,
 )
 from wick_graph.server.routes.runs import SUSPENDED
@@ -58,22 +59,28 @@ class UseChatForm(schemas.Form):
 async def chat(context: Answerer, agent_id: schemas.AgentIdPath, form: UseChatForm) -> Response:
     """Say something to an agent or answer what waits, and follow the run."""
     agent = await context.agent(agent_id)
-    asked: Json = {"assistant_id": agent.name, "multitask_strategy": "reject"}
-    answers = form.messages[-1].get("role") == "assistant"
-    if answers:
+    if form.messages[-1].get("role") == "assistant":
         await context.thread(form.id)
-        asked["command"] = {"resume": await _answers(agent, form)}
-    else:
-        said = _turns(form)
-        if (known := await _known(context, agent, form.id, said[-1])) is not None:
-            return _stream(context, known, replays=True)
-        metadata = form.messages[-1].get("metadata") or None
-        asked |= {"input": {"messages": said}, "if_not_exists": "create", "metadata": metadata}
+        exchange = await _begun(
+            context, agent, form, command={"resume": await _answers(agent, form)}
+        )
+        return _stream(context, exchange, replays=False, starts=True)
+    said, metadata = _turns(form), form.messages[-1].get("metadata") or None
+    asked: Json = {"input": {"messages": said}, "if_not_exists": "create", "metadata": metadata}
+    exchange, starts = await found_or_begun(
+        partial(_known, context, agent, form.id, said[-1]),
+        partial(_begun, context, agent, form, **asked),
+    )
+    return _stream(context, exchange, replays=True, starts=starts)
+
+
+async def _begun(
+    context: RequestContext, agent: Agent, form: UseChatForm, **asked: Any
+) -> Exchange:
+    asked |= {"assistant_id": agent.name, "multitask_strategy": "reject"}
     row = await start(context, _read(asked), form.id)
     found = await exchanges_of(context, form.id, agent.name)
-    mine = [one for one in found if one.last.run_id == row.run_id]
-    [exchange] = mine or [Exchange([row])]
-    return _stream(context, exchange, replays=not answers, starts=True)
+    return next((one for one in found if one.last.run_id == row.run_id), Exchange([row]))
 
 
 @router.get(

@@ -7,14 +7,16 @@ a question, a failure or a cancellation. Clients of several protocols see it as 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+from wick_graph.errors import ThreadBusyError
 from wick_graph.server import schemas
 from wick_graph.server.guard import RequestContext
 from wick_graph.server.sse import EventStream, Pieces
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
+from wick_graph.service.options import Problem
 from wick_graph.store.server_rows import RUNNING, StreamRow
 
 RUNS: Final = 1_000
@@ -38,6 +40,26 @@ def content_of(blocks: Sequence[str | Mapping[str, Any]]) -> Any:
     ]
     schemas.check_parts(made)
     return blocks[0] if len(blocks) == 1 and isinstance(blocks[0], str) else made
+
+
+T = TypeVar("T")
+
+
+async def found_or_begun(
+    find: Callable[[], Awaitable[T | None]], begin: Callable[[], Awaitable[T]]
+) -> tuple[T, bool]:
+    """Return what an equal request has begun, else begin it; and whether this one has.
+
+    If both come at once, the second one finds nothing, and then no room for its own.
+    """
+    if (known := await find()) is not None:
+        return known, False
+    try:
+        return await begin(), True
+    except (Problem, ThreadBusyError):
+        if (known := await find()) is None:
+            raise
+        return known, False
 
 
 class Part(NamedTuple):
