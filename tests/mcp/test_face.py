@@ -30,6 +30,7 @@ steps:
 - text: Seven.
 - calls: [{tool: request_user_input, args: {question: 'Which one?'}}]
 - text: Done.
+- {text: It is, finish: length}
 """
 
 GRAPH = """
@@ -96,7 +97,10 @@ async def converse(server: Any) -> None:
         assert asked["stopped_because"] == "interrupted"
         assert asked["questions"][0]["question"] == "Which one?"
         done = await ask(client, answer="The second", thread_id=thread)
-        assert (done["text"], done["thread_id"]) == ("Done.", thread)
+        assert (done["text"], done["thread_id"], done["reason"]) == ("Done.", thread, "")
+        cut = await ask(client, message="Tell me more.", thread_id=thread)
+        assert (cut["text"], cut["stopped_because"]) == ("It is", "done")
+        assert cut["reason"] == "the model's reply was cut off at its length limit"
         for wrong, says in (
             ({}, "pass either a message"),
             ({"answer": "x"}, "an answer belongs to a thread"),

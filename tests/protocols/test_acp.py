@@ -11,6 +11,9 @@ import pytest
 from acp import RequestError, schema
 
 from tests.protocols.support import Editor, Process, editing, said, write
+from wick_graph.config import load_config
+from wick_graph.protocols.acp import Door
+from wick_graph.server import Service
 
 NOTES = '''\
 import os
@@ -197,6 +200,28 @@ def test_a_reply_that_the_provider_ended_early(tmp_path: Path) -> None:
             return [await ask(server, key, word) for word in ("a", "b", "c")]
 
     assert asyncio.run(ends()) == ["max_tokens", "refusal", "end_turn"]
+
+
+async def test_a_prompt_that_is_cancelled_as_its_reply_is_cut_off_was_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, talk="steps: [{text: It is, finish: length}]")
+    service = Service(load_config(tmp_path / "agents.yaml"))
+    door, real = Door(service), Door._follow
+
+    async def left(*args: Any) -> Any:
+        end = await real(*args)
+        await door.cancel(key)
+        return end
+
+    monkeypatch.setattr(Door, "_follow", left)
+    try:
+        door.on_connect(Editor())
+        key = (await door.new_session(str(tmp_path))).session_id
+        assert (await door.prompt(said("a"), key)).stop_reason == "cancelled"
+    finally:
+        await service.drain(1)
+        service.close()
 
 
 @pytest.mark.parametrize("end", ["killed", "left"])

@@ -636,7 +636,7 @@ class Door:
                 why = "cancelled" if answers is None or stop.is_set() else "done"
             if why != "cancelled" and "error" in data:
                 raise RequestError(-32603, data["error"])
-            return _REASONS.get(data.get("reason") or "", _REASONS.get(why, "end_turn"))
+            return _REASONS.get(data.get("reason", "") if why == "done" else why, "end_turn")
 
     async def _follow(
         self, session: _Session, row: StreamRow, updates: _Updates, until: int

@@ -22,6 +22,8 @@ class Answer(TypedDict):
     text: str
     thread_id: str
     stopped_because: str
+    reason: str
+    """Why it was ended early, although its text may look whole; empty for any other."""
     questions: list[Any]
     """Open questions of the agent; `answer` replies to them."""
 
@@ -77,6 +79,7 @@ def _asking(agent_of: Callable[[], Any], answer_type: Any) -> Callable[..., Any]
             "text": result.text,
             "thread_id": result.thread_id,
             "stopped_because": result.stopped_because,
+            "reason": result.reason,
             "questions": [one.value for one in result.interrupts],
         }
         return made if answer_type is Answer else {**made, "output": result.structured}
