@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -427,6 +429,33 @@ async def test_an_answer_that_is_sent_twice_at_once_is_one_run(
             assert [got.status_code for got in twice] == [200, 200]
             assert twice[0].json()["run_id"] == twice[1].json()["run_id"]
     finally:
+        one.close()
+
+
+async def test_many_that_wait_for_a_slow_agent_leave_the_others_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, begun, goes_on = open_made(tmp_path), asyncio.Event(), threading.Event()
+    agents, loop = one.local.agents, asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(2))
+    made = agents._made.pop("default")
+
+    def build(agent_id: str) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        assert goes_on.wait(30)
+        return made
+
+    monkeypatch.setattr(agents, "_build", build)
+    try:
+        many = [asyncio.create_task(agents.ready("default")) for _ in range(9)]
+        await begun.wait()
+        many.pop().cancel()  # who leaves ends it for no other
+        await asyncio.wait_for(asyncio.to_thread(int), 10)
+        goes_on.set()
+        assert {*await asyncio.gather(*many)} == {made}
+        assert await agents.ready("default") is made
+    finally:
+        goes_on.set()
         one.close()
 
 

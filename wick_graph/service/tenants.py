@@ -78,6 +78,8 @@ class TenantAgents(Mapping[str, Agent]):
         self._kits: dict[str, list[BaseHook]] = {}
         """The hooks of agents with served files or switched hooks."""
         self._building = threading.RLock()
+        self._awaited: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[Agent]] = {}
+        """Agents that are being built; a thread of the loop's for each reader would leave none."""
         self._version = 0
         """The version of what is stored of this tenant, as it is taken over here."""
         self._stored: dict[str, Any] = {}
@@ -124,14 +126,19 @@ class TenantAgents(Mapping[str, Agent]):
             self._made[agent_id] = self._build(agent_id)
 
     async def ready(self, agent_id: str) -> Agent:
-        """Return an agent; build it in a thread if needed.
+        """Return an agent; build it in a thread if needed, in one for all that wait for it.
 
         Raises:
             Problem: There is no such agent, or it cannot be built.
         """
         if (made := self._made.get(agent_id)) is not None:
             return made
-        return await asyncio.to_thread(self.__getitem__, agent_id)
+        key = asyncio.get_running_loop(), agent_id
+        if (found := self._awaited.get(key)) is None:
+            found = asyncio.create_task(asyncio.to_thread(self.__getitem__, agent_id))
+            self._awaited[key] = found
+            found.add_done_callback(lambda _: self._awaited.pop(key, None))
+        return await asyncio.shield(found)
 
     @property
     def default_id(self) -> str:
