@@ -362,6 +362,32 @@ async def test_a_stream_ends_when_its_thread_is_deleted(
             one.close()
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/ag-ui/default", {"threadId": "t", "runId": "r", "messages": []}),
+        ("GET", "/ai-sdk/default/t/stream", None),
+    ],
+)
+async def test_a_door_s_stream_says_that_its_thread_was_deleted(
+    tmp_path: Path, method: str, path: str, body: Any
+) -> None:
+    one, asked = open_made(tmp_path), {**ASKED, "labels": {"metadata": {"ag_ui_run": "r"}}}
+    with SqlSaver.from_url(f"sqlite:///{tmp_path}/wick.db") as other:
+        try:
+            await other.streams.run(other.streams.begin, "t", RUN, asked)
+            async with asking(one) as http:
+                got = asyncio.create_task(http.request(method, path, json=body))
+                await asyncio.sleep(0.5)
+                assert not got.done()
+                await other.threads.adelete("t")
+                text = (await asyncio.wait_for(got, 30)).text
+            assert "the thread was deleted" in text
+            assert "goes on" not in text
+        finally:
+            one.close()
+
+
 async def test_a_reader_that_leaves_leaves_no_task() -> None:
     before = asyncio.all_tasks()
     reader = asyncio.create_task(page_stream._first([asyncio.Event()]))

@@ -22,8 +22,7 @@ from wick_graph.server.guard import Answerer, RequestContext
 from wick_graph.server.protocols.langgraph import shapes
 from wick_graph.server.protocols.langgraph.asking import AskForm, Unsupported, start
 from wick_graph.server.protocols.langgraph.following import messages_in, waiting
-from wick_graph.server.protocols.parts import RUNS, Part, Parts, found_or_begun
-from wick_graph.server.routes.runs import SUSPENDED
+from wick_graph.server.protocols.parts import RUNS, Part, Parts, found_or_begun, unended
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.service.options import Problem
@@ -245,7 +244,9 @@ async def _told(
             for told in await _end(agent, row, event):
                 yield {**told, **ids} if told["type"] == "RUN_FINISHED" else told
             return
-    yield {"type": "RUN_ERROR", "message": SUSPENDED, "code": "suspended"}
+    why = await unended(context, row)
+    code = "suspended" if why.status == 503 else "failed"
+    yield {"type": "RUN_ERROR", "message": why.error, "code": code}
 
 
 async def _end(agent: Agent, row: StreamRow, event: Wire) -> list[Told]:

@@ -28,8 +28,8 @@ from wick_graph.server.protocols.parts import (
     exchanges_of,
     found_or_begun,
     streamed,
+    unended,
 )
-from wick_graph.server.routes.runs import SUSPENDED
 from wick_graph.server.sse import EventStream
 from wick_graph.service.event_log import TERMINAL, Wire
 from wick_graph.service.options import Problem
@@ -224,7 +224,7 @@ async def _pieces(
     context: RequestContext, exchange: Exchange, replays: bool
 ) -> AsyncIterator[bytes | None]:
     message, last = _Message(), exchange.last
-    end: Iterable[Json] = [{"type": "error", "errorText": SUSPENDED}]
+    end: Iterable[Json] | None = None
     yield _frame({"type": "start", **({"messageId": exchange.id} if replays else {})})
     async for row, event in exchange.events(context):
         if event is None:
@@ -235,6 +235,8 @@ async def _pieces(
             yield _frame(told)
         if row is last and event["event"] in TERMINAL:
             end = message.end(event)
+    if end is None:
+        end = [{"type": "error", "errorText": (await unended(context, last)).error}]
     for told in end:
         yield _frame(told)
     yield b"data: [DONE]\n\n"

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from wick_graph.errors import ThreadBusyError
 from wick_graph.server import schemas
 from wick_graph.server.guard import RequestContext
+from wick_graph.server.routes.runs import SUSPENDED
 from wick_graph.server.sse import EventStream, Pieces
 from wick_graph.service.event_log import TERMINAL, Wire, events_after
 from wick_graph.service.options import Problem
@@ -226,6 +227,13 @@ async def exchanges_of(context: RequestContext, thread_id: str, agent: str) -> l
     """Return the exchanges of a thread with an agent, the oldest first."""
     rows = await context.streams.run(context.streams.of_thread, thread_id, RUNS)
     return [one for one in exchanges(rows) if one.rows[0].asked["agent"] == agent]
+
+
+async def unended(context: RequestContext, row: StreamRow) -> Problem:
+    """Say why the events of a run stop before its end."""
+    if await context.streams.run(context.streams.get, row.thread_id, row.run_id) is None:
+        return Problem(404, "the thread was deleted")
+    return Problem(503, SUSPENDED)
 
 
 def streamed(
