@@ -96,6 +96,26 @@ def test_no_form_shows_a_secret_field_of_what_a_tool_returns(
     assert form == "chrome" or any(b"kept-4718" in content for content in contents(out))
 
 
+def test_a_result_that_ends_before_a_secret_field_does_stays_in_a_file(
+    saver: SqlSaver, folder: Path
+) -> None:
+    """What is stored behind a text is no part of it."""
+    cut = 'head: {"a": 1, "token": "'
+
+    @tool(name="look")
+    def look() -> str:
+        """Look."""
+        return cut
+
+    agent, _ = agent_of(saver, hooks=[], tools=[look], model=ScriptedModel([call("look"), "Done."]))
+    agent.invoke("find", thread_id="t")
+    assert command(["export", "-t", "t", "--to", "wickrun", "-o", "t.wickrun"]) == 0
+    with open_wickrun(folder / "t.wickrun") as recording:
+        assert recording.manifest["redaction"] == {"values": 0, "replayable": True}
+        messages = recording.journal.state_at(recording.journal.last()).values["messages"]
+        assert messages[2].text == cut
+
+
 def test_the_lines_of_a_journal_hide_it_too(
     recorded: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:

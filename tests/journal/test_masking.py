@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -232,3 +233,29 @@ def test_a_long_text_of_any_form_takes_no_long_search(part: str) -> None:
     began = time.process_time()
     Mask(b"k" * 16, inside=True).text(text)
     assert time.process_time() - began < 30  # it would be hours
+
+
+@pytest.mark.parametrize("secret", ["x\\", 'x"', "x'\"y", '\\"', "\\\\", '"\\', "\n'\\\"\n\\", "é"])
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_json_in_json_stays_json_whatever_is_hidden(secret: str, depth: int) -> None:
+    found: Any = {"token": secret, "b": "kept"}
+    for _ in range(depth):
+        found = {"raw": json.dumps(found), "token": ""}
+    found = Mask(b"k" * 16, inside=True).text(json.dumps(found))
+    for _ in range(depth):
+        found = json.loads(found)["raw"]
+    made = json.loads(found)
+    assert made["b"] == "kept"
+    assert re.fullmatch("•••[0-9a-f]{8}", made["token"])
+
+
+@pytest.mark.parametrize("secret", ["x'y-4717", 'x"y-4717', "'\"y-4717", "\\'\\\"y-4717"])
+@pytest.mark.parametrize("forms", [(str, json.dumps), (json.dumps, str), (str, str)])
+def test_no_quote_in_a_secret_ends_it(secret: str, forms: tuple[Any, Any]) -> None:
+    """Python and JSON write a quote in a text in ways of their own."""
+    inner, outer = forms
+    hidden = Mask(b"k" * 16, inside=True).text(
+        outer({"raw": inner({"token": secret, "b": "kept"})})
+    )
+    assert "4717" not in hidden
+    assert "kept" in hidden

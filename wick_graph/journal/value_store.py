@@ -54,11 +54,19 @@ _SECRET_NAME: Final = re.compile(rf"(?i)(?:.*[_-])?{_NAME}")
 
 _FIELD: Final = re.compile(
     rf"""(?isx) (?<![^\W_]) {_NAME} \\*["']\s{{0,9}}:\s{{0,9}}
-    (?: (?P<quote>["']) (?P<plain>(?:(?!(?P=quote))[^\\]|\\.)+)
-      | (?P<inner_quote>\\+") (?P<inner>(?:[^"\\]|(?!(?P=inner_quote))\\+"?)+) )"""
+    (?P<deep>\\*) (?P<quote>["']) (?!\ufffd)
+    (?P<secret> (?:
+        (?!(?P=quote)) [^\\] | \\+ (?!(?P=quote)|\\)
+      | (?!(?P=deep)(?P=quote)) \\+ (?P=quote) (?!(?:\s|\\+n){{0,9}}(?:[,}})\]]|\Z))
+      | (?:(?P=deep){{2}}\\\\)* (?P=deep){{2}}\\(?P=quote)
+      | (?:(?P=deep){{2}}\\\\)+ (?=(?P=deep)(?P=quote))
+    )+ )"""
 )
 """A text field with such a name in JSON, or in what Python shows of a dict, that is in a text; or
-in JSON that is in such a text."""
+in such a text inside it. With `deep` backslashes before the quotes of its value, one of the value
+has `2 * deep + 1`, and a backslash is `2 * deep + 2`. A dict in JSON, or JSON in a dict, has other
+numbers: a quote behind a backslash ends a value only where a value may end. No value begins with
+what is left of a byte that is no text: between texts that are stored one behind the other."""
 
 
 _NAMES: Final = ("passw", "passph", "secret", "key", "token", "authori", "credential")
@@ -200,8 +208,7 @@ class Mask:
         return _FIELD.sub(self._without, made) if self._inside else made
 
     def _without(self, field: re.Match[str]) -> str:
-        value = field["plain"] or field["inner"]
-        return field[0][: -len(value)] + self._hidden(value)
+        return field[0][: -len(field["secret"])] + self._hidden(field["secret"])
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """Return data without its secrets; data without any stays the same object."""
