@@ -169,7 +169,11 @@ def test_refuses_with_line_and_key_path(text: str, expected: str) -> None:
     ("text", "expected"),
     [
         pytest.param("name: x\nmodel: [a\n", r"agents\.yaml:3: not valid YAML: .+", id="open-list"),
-        pytest.param("name: x\n\tmodel: a\n", r"agents\.yaml:2: not valid YAML: .+", id="tab"),
+        pytest.param(
+            "name: x\n\tmodel: a\n",
+            r"agents\.yaml:2: not valid YAML: .+ indent with spaces",
+            id="tab",
+        ),
         pytest.param("name: a: b\n", r"agents\.yaml:1: not valid YAML: .+", id="two-colons"),
         pytest.param("name: 'x\n", r"agents\.yaml:2: not valid YAML: .+", id="open-quote"),
         pytest.param('name: "\\UFFFFFFFF"\n', r"agents\.yaml(:1)?: not valid YAML.*", id="escape"),

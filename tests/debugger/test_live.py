@@ -264,6 +264,8 @@ def test_a_replay_calls_nothing_and_says_so(shell: Shell, code: Any) -> None:
     assert "it did what was recorded" in text
     assert code.ran == []
     assert shell.session.mode == "REPLAY" or shell.outer
+    with pytest.raises(DebugError, match="this is a replay; `leave` goes back"):
+        shell.execute("replay 1")
     told(shell, "leave")
     assert shell.session.mode == "PAST"
 

@@ -130,6 +130,11 @@ def test_files_that_are_none_are_refused(journal: Journal, saver: SqlSaver, tmp_
     bad.write_bytes(good.read_bytes()[:-4_000])
     with pytest.raises(StorageError, match=r"is no \.wickrun file"):
         open_wickrun(bad).__enter__()
+    whole = good.read_bytes()
+    at = whole.rindex(b"PK\x05\x06") + 16  # where the list of members begins
+    bad.write_bytes(whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4 :])
+    with pytest.raises(StorageError, match="or is damaged; export it again"):
+        open_wickrun(bad).__enter__()
     manifest = json.dumps({"wickrun": 99, "thread": "t"})
     with pytest.raises(StorageError, match="another release"):
         open_wickrun(_zip(bad, manifest__json=manifest)).__enter__()

@@ -200,7 +200,7 @@ def read_yaml(text: str, source: str) -> Tree:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.feed(event)
     except yaml.YAMLError as exc:
-        failure = _not_yaml(exc, source)
+        failure = _not_yaml(exc, source, text)
     except ConfigError as exc:
         failure = exc
     except (ValueError, OverflowError):
@@ -222,11 +222,13 @@ def _check_text(text: str, source: str) -> None:
         raise ConfigError(f"{shown}:{line}: the character {char} is not allowed; remove it")
 
 
-def _not_yaml(exc: yaml.YAMLError, source: str) -> ConfigError:
+def _not_yaml(exc: yaml.YAMLError, source: str, text: str) -> ConfigError:
     # only the parser's message: its snippet would quote the file, and perhaps an API key
     mark = getattr(exc, "problem_mark", None)
     where = one_line(source) + (f":{mark.line + 1}" if mark is not None else "")
     problem = getattr(exc, "problem", None)
+    if mark is not None and re.match(" *\t", "".join(text.split("\n")[mark.line : mark.line + 1])):
+        problem = "a line begins with a tab; indent with spaces"
     return ConfigError(f"{where}: not valid YAML" + (f": {one_line(problem)}" if problem else ""))
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from errno import EINVAL
 from pathlib import Path
 from secrets import token_bytes
 from typing import IO, Any, Final
@@ -250,9 +251,9 @@ def _unpacked(path: Path, store: Path) -> dict[str, Any]:
                 for piece in _pieces(packed, min(most, _LARGEST), path):
                     to.write(piece)
             return dict(manifest)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (*_NO_ARCHIVE, KeyError, ValueError, TypeError, RecursionError) as error:
+    except (*_NO_ARCHIVE, KeyError, ValueError, TypeError, RecursionError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != EINVAL:  # a damaged place in the file
+            raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
         raise StorageError(f"{path} is no .wickrun file, or is damaged; export it again") from error
 
 

@@ -172,6 +172,8 @@ def _restart(shell: Shell, rest: str) -> Reply:
 
 
 def _replay(shell: Shell, rest: str) -> Reply:
+    if shell.outer and not shell.is_below:  # its run began in a state of the recording
+        raise DebugError("this is a replay; `leave` goes back to the recording, to replay again")
     run: Any = None
     if rest:
         run = int(rest) if rest.isdigit() else rest
