@@ -236,6 +236,7 @@ def test_a_run_with_secrets_is_no_test(
     code, _, err = exported(capsys, "--thread", "s", "--to", "pytest", "--agent", "a:b")
     assert code != 0
     assert "holds secrets" in err
+    assert "--to jsonl` writes each as •••" in err
     assert not list(folder.glob("test_s*"))
 
 

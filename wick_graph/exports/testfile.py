@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,7 +133,8 @@ def write_test(
         cassette.unlink()
         raise ReplayError(
             f"thread {journal.thread_id!r} holds secrets, which a file must hide, and a run with "
-            "hidden texts cannot be replayed; record one without them"
+            f"hidden texts cannot be replayed; `wick export -t {shlex.quote(journal.thread_id)} "
+            "--to jsonl` writes each as ••• with its field; record a run without them"
         )
     path.write_text(_source(journal, record, path, cassette, agent), encoding="utf-8")
     return cassette
