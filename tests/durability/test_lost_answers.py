@@ -21,7 +21,7 @@ from wick_graph.store import SqlSaver
 from wick_graph.store.server_rows import ServerRuns
 from wick_graph.testing import ScriptedModel, call
 
-COMMITS = 7
+COMMITS = 6
 """As many commits as the run below makes, at most."""
 
 
@@ -38,13 +38,11 @@ def losing(proxy: LossyProxy, nth: int) -> None:
     proxy.lose = lambda number: number == nth
 
 
-def test_a_lease_whose_commit_was_not_answered_is_not_in_its_own_way(proxy: LossyProxy) -> None:
+def test_a_lease_whose_commit_was_not_answered_is_taken(proxy: LossyProxy) -> None:
     with SqlSaver.from_url(proxy.url) as saver:
         losing(proxy, 1)
-        with pytest.raises(StorageError, match="may or may not be stored"):
-            saver.leases.acquire("t")
         lease = saver.leases.acquire("t")
-        with SqlSaver.from_url(proxy.url) as other:  # the second is held against everybody else
+        with SqlSaver.from_url(proxy.url) as other:  # it is held against everybody else
             assert other.leases.epoch("t") == lease.epoch
             saver.leases.release(lease)
             assert other.leases.epoch("t") is None
@@ -109,11 +107,8 @@ def url_of_sqlite(tmp_path: Path) -> str:
 
 @pytest.mark.sisters(2)
 @pytest.mark.parametrize("nth", range(1, COMMITS + 1))
-def test_a_run_one_of_whose_commits_was_not_answered_is_asked_for_again(
-    proxy: LossyProxy, nth: int
-) -> None:
+def test_a_run_one_of_whose_commits_was_not_answered_goes_on(proxy: LossyProxy, nth: int) -> None:
     effects: Counter[int] = Counter()
-    refused: list[str] = []
 
     @tool(replay="never")
     def act(n: int) -> str:
@@ -125,19 +120,11 @@ def test_a_run_one_of_whose_commits_was_not_answered_is_asked_for_again(
     with Agent(model=ScriptedModel(steps), tools=[act], store=proxy.url) as agent:
         agent.threads.list()
         losing(proxy, nth)
-        try:
-            done = agent.invoke("go", thread_id="t", idempotency_key="k")
-        except StorageError as error:
-            refused.append(str(error))
-            done = agent.invoke("go", thread_id="t", idempotency_key="k")
+        done = agent.invoke("go", thread_id="t")
         assert proxy.commits > nth, "no such commit"
-        assert all("may or may not be stored" in text for text in refused)
         assert done.text == "ok"
-        told = [m.text for m in done.messages if m.type == "tool"]
-        for n in (1, 2):  # an intent that was noted may be one of a call that never began
-            known = told[n - 1] == f"acted {n}"
-            assert known or "outcome unknown" in told[n - 1]
-            assert effects[n] == 1 or (effects[n] == 0 and not known)
+        assert [m.text for m in done.messages if m.type == "tool"] == ["acted 1", "acted 2"]
+        assert effects == {1: 1, 2: 1}
         info = agent.threads.get("t")
         assert (info.status, info.stopped_because) == ("idle", "done")
         said = [m.type for m in done.messages if m.type != "chat"]  # beside what is recorded

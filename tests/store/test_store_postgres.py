@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 
 from tests.store.encrypted import fill
@@ -306,7 +307,10 @@ def test_what_waits_outlives_a_lost_connection(saver: SqlSaver) -> None:
     assert found.pending_writes == [("task", "log", ["x"])]
 
 
-def test_a_transaction_that_is_cut_off_stores_nothing_and_says_so(saver: SqlSaver) -> None:
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "others"])
+def test_a_transaction_that_is_cut_off_goes_on_unless_others_wrote(
+    saver: SqlSaver, others: bool
+) -> None:
     line = Line(saver)
     line.put(log=["a"])
 
@@ -314,13 +318,78 @@ def test_a_transaction_that_is_cut_off_stores_nothing_and_says_so(saver: SqlSave
         with saver._core.writing("t") as db:
             db.execute("UPDATE threads SET title = 'x'")
             cut_off(saver)
-            db.execute("UPDATE threads SET title = 'y'")
+            if others:
+                run(saver_url(saver), "UPDATE threads SET version = version + 1")
+            db.execute("UPDATE threads SET title = title || 'y'")
 
-    with pytest.raises(StorageError, match="connection was lost"):
+    if others:
+        with pytest.raises(StorageError, match="connection was lost"):
+            work()
+    else:
         work()
     info = saver.threads.get("t")
     assert info is not None
-    assert info.title is None
+    assert info.title == (None if others else "xy")
+
+
+def test_a_view_that_is_cut_off_goes_on_unless_it_changed(saver: SqlSaver) -> None:
+    line = Line(saver)
+    line.put(log=["a"])
+    with saver._core.reading("t") as db:
+        before = db.execute("SELECT count(*) FROM checkpoints").fetchone()
+        cut_off(saver)
+        assert db.execute("SELECT count(*) FROM checkpoints").fetchone() == before
+
+    def work() -> None:
+        with saver._core.reading("t") as db:
+            db.execute("SELECT count(*) FROM checkpoints")
+            cut_off(saver)
+            run(saver_url(saver), "DELETE FROM checkpoints")
+            db.execute("SELECT count(*) FROM checkpoints")
+
+    with pytest.raises(StorageError, match="lost"):
+        work()
+
+
+def test_a_new_thread_keeps_its_numbers_when_it_is_cut_off(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Line(saver, "first").put(log=["a"])
+    commit, cut = saver._core._commit, [saver]
+
+    def cut_once() -> None:
+        if saver._core._group is not None and cut:
+            cut_off(cut.pop())
+        commit()
+
+    monkeypatch.setattr(saver._core, "_commit", cut_once)
+    for name in ("second", "third"):
+        Line(saver, name).put(log=[name])
+        assert Line(saver, name).get() == {"log": [name]}
+    assert cut == []
+    assert verify(saver).is_whole
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_commit_whose_answer_is_lost_is_made_once(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    Line(saver).put(log=["a"])
+    execute = psycopg.Connection.execute
+    lost: list[Any] = []
+
+    def losing(self: Any, query: Any, *args: Any, **options: Any) -> Any:
+        if query != "COMMIT" or lost:
+            return execute(self, query, *args, **options)
+        lost.append(execute(self, query) if stored else None)
+        self.close()
+        raise psycopg.OperationalError("the answer is lost")
+
+    with saver._core.writing("t") as db:
+        db.execute("UPDATE threads SET pinned = pinned + 1")
+        monkeypatch.setattr(psycopg.Connection, "execute", losing)
+    assert len(lost) == 1
+    assert run(saver_url(saver), "SELECT pinned FROM threads") == [(1,)]
 
 
 def test_a_step_that_is_cut_off_is_made_again(
@@ -328,7 +397,7 @@ def test_a_step_that_is_cut_off_is_made_again(
 ) -> None:
     line = Line(saver)
     line.put(log=["a"])
-    commit, cut = saver._core._commit, [saver, saver]
+    commit, cut = saver._core._commit, [saver]
 
     def cut_once() -> None:
         if saver._core._group is not None and cut:

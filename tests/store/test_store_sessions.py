@@ -219,7 +219,7 @@ def test_who_waits_gets_the_session_of_one_that_could_not_be_opened(url: str) ->
         assert saver.threads.list() == []
 
 
-def test_a_transaction_never_changes_sessions(url: str) -> None:
+def test_a_transaction_changes_sessions_only_if_its_fence_still_holds(url: str) -> None:
     """The fence is checked in one session: no other may write what comes after the check."""
     with SqlSaver.from_url(url) as saver:
         Line(saver).put(log=["a"])
@@ -228,6 +228,7 @@ def test_a_transaction_never_changes_sessions(url: str) -> None:
             with saver._core.writing("t") as db:
                 db.execute("UPDATE threads SET title = 'x'")
                 cut_off(saver)
+                run(url, "UPDATE threads SET version = version + 1")
                 for _ in range(3):
                     with suppress(*db.errors):  # type: ignore[attr-defined]  # it is PostgreSQL's
                         db.execute("UPDATE threads SET title = 'y'")

@@ -27,7 +27,7 @@ from wick_graph.store.notices import SILENT
 from wick_graph.store.row_format import Marks, Seals, bytes_text, text_bytes
 from wick_graph.store.texts import compiled
 from wick_graph.store.thread_cache import AllowedBranches, ThreadCache
-from wick_graph.store.transactions import Group, Transactions, closed
+from wick_graph.store.transactions import TRIES, Group, Transactions, closed
 from wick_graph.store.warm import Kept, WarmThreads
 from wick_graph.store.worker import Worker
 
@@ -236,8 +236,6 @@ T = TypeVar("T")
 _KEPT: Final = 512
 """The most threads with a cache."""
 
-_TRIES: Final = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Owed:
@@ -335,21 +333,14 @@ class StoreConnection(Transactions):
         Raises:
             StorageError: As in `writing`.
         """
-        for tries in range(1, _TRIES + 1):
+        for tries in range(1, TRIES + 1):
             try:
                 with self.writing(thread_id, regardless=regardless) as db:
                     return work(db)
             except StorageError as error:
-                if tries == _TRIES or not self._may_pass(error):
+                if tries == TRIES or not self._may_pass(error):
                     raise
         raise AssertionError("the last try returns or raises")
-
-    def _may_pass(self, error: BaseException | None) -> bool:
-        while error is not None:
-            if isinstance(error, self._errors):
-                return self.dialect.may_pass(error)
-            error = error.__cause__
-        return False
 
     def thread(self, db: Database, thread_id: str) -> ThreadCache | None:
         """Return the cache of a thread; None if the store has no such thread."""

@@ -396,6 +396,9 @@ CONNECT_SECONDS: Final = 10
 LOCK_SECONDS: Final = 5
 """The longest wait for a thread that another process writes to."""
 
+AWAY_SECONDS: Final = 15.0
+"""How long calls wait for a server that was there before: another takes over in a few seconds."""
+
 IDLE_SECONDS: Final = 30
 """Seconds after which the server ends an idle transaction, if its process is frozen or cut off."""
 
@@ -473,6 +476,10 @@ class PostgresDialect(Dialect):
         self._local = local_settings(target.schema, target.timeout, synchronous)
         self._pool_size = pool_size
         self._ahead = time.time() - time.monotonic()
+        self._known = False
+        """The server was reached."""
+        self._since: float | None = None
+        """Since when it is not; None if it is."""
         self._reads_only = self.reads_only = reads_only
 
     @property
@@ -506,7 +513,8 @@ class PostgresDialect(Dialect):
         assert isinstance(db, Postgres)
         own = now == self.now
         clock = POSTGRES_NOW if own else f"set_config('wick.now', '{now()!r}', true)"
-        *_, moment = db.script(f"{_BEGIN[write]}; SELECT {self._local}, {clock}")[0]
+        number = "pg_current_xact_id()::text" if write else "NULL"
+        moment = db.begin(f"{_BEGIN[write]}; SELECT {self._local}, {clock}, {number}")
         if own:
             self._ahead = moment - time.monotonic()
         return 0
@@ -603,23 +611,39 @@ class PostgresDialect(Dialect):
         A pooler shows by the server's process, which is not the one that it named itself. The next
         transaction may be of another process then, so the server keeps no plans of statements.
         """
-        try:
-            raw: Connection[Any] = self._driver.connect(
-                self._target.conninfo,
-                autocommit=True,
-                prepare_threshold=_SOON,
-                **self._settings(),
-            )
-        except self.errors as error:
-            text = self._target.redacted(str(error))
-            raise StorageError(
-                f"the database {self._target.name} cannot be reached ({text}); check that the "
-                "server runs, and the address, user and password"
-            ) from None
+        raw = self._reached()
         raw.adapters.register_dumper(int, self._driver.types.numeric.Int8BinaryDumper)
         as_array = {"oid": self._driver.adapters.types["float4"].array_oid}
         dumper = type("FloatsDumper", (self._driver.types.string.BytesBinaryDumper,), as_array)
         raw.adapters.register_dumper(Floats, dumper)
+        return raw
+
+    def _reached(self) -> Connection[Any]:
+        """Open a session; wait some seconds for a server that was there before."""
+        pause = _PAUSE / 4
+        while True:
+            try:
+                raw = self._connect()
+            except self.errors as error:
+                now = time.monotonic()
+                if self._since is None:
+                    self._since = now
+                if now - self._since + pause > (AWAY_SECONDS if self._known else 0):
+                    text = self._target.redacted(str(error))
+                    raise StorageError(
+                        f"the database {self._target.name} cannot be reached ({text}); check that "
+                        "the server runs, and the address, user and password"
+                    ) from None
+                time.sleep(pause)
+                pause = min(2 * pause, 1.0)
+            else:
+                self._known, self._since = True, None
+                return raw
+
+    def _connect(self) -> Connection[Any]:
+        raw: Connection[Any] = self._driver.connect(
+            self._target.conninfo, autocommit=True, prepare_threshold=_SOON, **self._settings()
+        )
         try:
             served = raw.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
         except BaseException:

@@ -7,10 +7,12 @@ transaction another one.
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -216,6 +218,72 @@ def leave(pool: Pool, store: Postgres) -> None:
     pool.close()
 
 
+# --- What a transaction has done, for a session that is lost in its middle.
+
+
+_STEPS: Final = 4096
+"""The most statements and rows that are kept of a transaction; a longer one is not repeated."""
+
+_TRIES: Final = 4
+"""How often a transaction is done again."""
+
+_PAUSE: Final = 0.05
+
+_INSERTS: Final = re.compile(r"INSERT INTO (\w+) .* RETURNING \1\.(\w+)", re.DOTALL)
+
+_STATUS: Final = "SELECT pg_xact_status(%s::xid8)"
+
+_DONE, _UNDONE = "committed", "aborted"
+
+Work = Callable[["Connection[Any]"], Any]
+
+
+class Steps:
+    """The statements of a transaction, and what they returned."""
+
+    __slots__ = ("_left", "begin", "done", "tries", "xid")
+
+    def __init__(self, begin: str, xid: str | None) -> None:
+        self.begin = begin
+        self.xid = xid
+        """The server's number of the transaction; None if it only reads."""
+        self.done: list[tuple[Work, Any, str]] = []
+        self.tries = _TRIES
+        self._left = _STEPS
+
+    def note(self, work: Work, made: Any, text: str) -> None:
+        """Note a statement; keep none if there are too many to do them again."""
+        self._left -= 1 + max(0, len(made) if isinstance(made, list) else made.rowcount)
+        if self._left >= 0:
+            self.done.append((work, made, text))
+        else:
+            self.done, self.tries = [], 0
+
+
+def _is_same(raw: Connection[Any], made: Any, before: Any, text: str) -> bool:
+    """Return whether a statement did again what it had done.
+
+    A row that it made gets the number of the first one, which the server has given to no other.
+    """
+    if isinstance(made, list):
+        return bool(made == before)
+    told, known, inserts = _told(made), _told(before), _INSERTS.match(text)
+    if inserts is None or len(told[1]) != 1 or len(known[1]) != 1:
+        return bool(told == known)
+    new, old = (int.from_bytes(values[0], "big") for _, values in (told, known))
+    table, column = inserts.groups()
+    if new > old:  # else the server has forgotten that it gave the number
+        raw.execute(f"UPDATE {table} SET {column} = %s WHERE {column} = %s", (old, new))
+    return new >= old
+
+
+def _told(cursor: Any) -> tuple[Any, list[Any]]:
+    result = cursor.pgresult
+    columns = range(result.nfields)
+    values = [result.get_value(row, at) for row in range(result.ntuples) for at in columns]
+    return result.command_status, values
+
+
 # --- A store's transactions on sessions of the pool, by the store's statements.
 
 
@@ -246,7 +314,12 @@ def _without_keys(statement: Executable) -> Executable:
 
 
 class Postgres:
-    """A store's way to the pool; each statement is translated once, and bytes pass as they are."""
+    """A store's way to the pool; each statement is translated once, and bytes pass as they are.
+
+    If the session is lost in the middle of a transaction, the transaction's statements are sent
+    again in another one. It goes on if all that it was told is as it was, so its caller sees
+    nothing. If a commit got no answer, the server knows whether it has succeeded.
+    """
 
     def __init__(self, pool: Pool, local: str, driver: Any) -> None:
         self.pool, self._local, self._driver = pool, local, driver
@@ -255,8 +328,10 @@ class Postgres:
         self._losses = pool.losses
         self._closed = False
         self.is_lost = False
-        """A session was lost, so it answers no more: a transaction never changes sessions, and
-        another server may have taken over, which knows less than the store's caches."""
+        """A session was lost, so it answers no more: another server may have taken over, which
+        knows less than the store's caches."""
+        self._steps: Steps | None = None
+        """What the open transaction has done, if it can be done again."""
         self.account = Account()
         self.errors: tuple[type[Exception], ...] = (driver.Error,)
 
@@ -289,16 +364,31 @@ class Postgres:
             known = _translated(text)
             if isinstance(text, Prepared):
                 _texts[text] = known
-        with self._holding() as raw:
-            raw.cursor().executemany(known, rows)
+        values = [*rows]
+
+        def work(raw: Connection[Any]) -> list[Any]:
+            raw.cursor().executemany(known, values)
+            return values
+
+        self._send(work)
 
     def script(self, text: str) -> list[Any]:
         """Run several statements without values in one round trip; return the last one's rows."""
-        with self._holding() as raw:
+
+        def work(raw: Connection[Any]) -> list[Any]:
             cursor = raw.execute(text, prepare=False)
             while cursor.nextset():
                 pass
             return list(cursor.fetchall()) if cursor.description else []
+
+        made: list[Any] = self._send(work)
+        return made
+
+    def begin(self, text: str) -> float:
+        """Begin a transaction by a script, which returns the time, and its number if it writes."""
+        *_, moment, xid = self.script(text)[0]
+        self._steps = Steps(text, xid)
+        return float(moment)
 
     def close(self) -> None:
         """Let go of the pool; closing twice is harmless."""
@@ -311,9 +401,77 @@ class Postgres:
         leave(self.pool, self)
 
     def _run(self, text: str, values: Sequence[Any]) -> Rows:
-        with self._holding() as raw:
+        if text == "ROLLBACK":
+            self._steps = None
+
+        def work(raw: Connection[Any]) -> Rows:
             made: Rows = raw.execute(text, values or None, binary=True)
             return made
+
+        made: Rows = self._send(work, text)
+        return made
+
+    def _send(self, work: Work, text: str = "") -> Any:
+        """Do something in the session; if it is lost, in the next one."""
+        while True:
+            steps = self._steps
+            try:
+                with self._holding() as raw:
+                    made = work(raw)
+            except self.errors:
+                if steps is None or not self.is_lost:
+                    raise
+                status = self._outcome(steps.xid) if text == "COMMIT" else _UNDONE
+                if status == _DONE:
+                    return ()
+                if status != _UNDONE or not self._begin_again(steps):
+                    raise
+            else:
+                if steps is not None:
+                    steps.note(work, made, text)
+                return made
+
+    def _outcome(self, xid: str | None) -> str | None:
+        """Ask the server how a transaction ended; None if it does not say."""
+        if xid is None:  # it only read
+            return _DONE
+        for tries in range(2 * _TRIES):
+            time.sleep(_PAUSE * tries)
+            try:
+                with self.pool.session() as raw:
+                    found = raw.execute(_STATUS, (xid,), prepare=False).fetchone()
+            except StorageError:  # it is away
+                return None
+            except self.errors:
+                continue
+            if found is None or found[0] in (_DONE, _UNDONE, None):
+                return found and found[0]
+        return None
+
+    def _begin_again(self, steps: Steps) -> bool:
+        """Do a transaction again after a loss; False if it cannot be what it was."""
+        while steps.tries and self.is_lost:
+            steps.tries -= 1
+            with suppress(StorageError, *self.errors):
+                if self._is_repeated(steps):
+                    self._steps = steps
+                    return True
+                break
+        if self._session is not None:
+            self._session.raw.close()
+            self._rest()
+        self.is_lost = True
+        return False
+
+    def _is_repeated(self, steps: Steps) -> bool:
+        self._session = self.pool.take()
+        self.is_lost = False
+        steps.xid = self.script(steps.begin)[0][-1]
+        for work, made, text in steps.done:
+            with self._holding() as raw:
+                if not _is_same(raw, work(raw), made, text):
+                    return False
+        return True
 
     @block
     def _holding(self) -> Iterator[Connection[Any]]:
@@ -334,6 +492,7 @@ class Postgres:
         if session is not None and not session.is_open:
             self._session = None
             self.is_lost = not session.is_free
+            self._steps = None
             self.pool.give(session)
 
 

@@ -29,6 +29,9 @@ from wick_graph.store.dialect import OPENING, Database, Dialect, ThreadRow
 MEMBERS: Final = 64
 """The most writers that share one commit."""
 
+TRIES: Final = 4
+"""How often something is tried, if its error may pass."""
+
 SECONDS: Final = 0.02
 """Age at which a commit waits for no further writers."""
 
@@ -281,6 +284,13 @@ class Transactions(ABC):
     def _lock_row(self, group: Group, db: Database, thread_id: str, *, wait: bool) -> bool:
         """Lock a thread's row for a group; False if there is no row, or it is not free at once."""
 
+    def _may_pass(self, error: BaseException | None) -> bool:
+        while error is not None:
+            if isinstance(error, self._errors):
+                return self.dialect.may_pass(error)
+            error = error.__cause__
+        return False
+
     def _explained(self, error: Exception) -> StorageError:
         made = self.dialect.explained(error)
         made.__cause__ = error
@@ -491,18 +501,23 @@ class Transactions(ABC):
             raise cause from error
 
     def _begin(self, *, write: bool, light: bool = False) -> Database:
-        again = self._connection is not None
+        tries = TRIES
         while True:
+            tries -= 1
             if self._connection is not None and self._connection.in_transaction:
                 self._end(self._connection)  # a reader was interrupted at its end
-            db = self._connection or self._open()
+            try:
+                db = self._connection or self._open()
+            except StorageError as error:
+                if tries and self._may_pass(error):
+                    continue
+                raise
             self.dialect.look()
             try:
                 version = self.dialect.begin(db, self.clock, write=write, light=light)
             except self._errors as error:
                 self._end(db)
-                if again and self._connection is None:  # it was lost while nothing was under way
-                    again = False
+                if tries and self._connection is None:  # it was lost while nothing was under way
                     continue
                 raise self._explained(error) from error
             if version != self._others:
