@@ -370,10 +370,13 @@ def test_a_new_thread_keeps_its_numbers_when_it_is_cut_off(
     assert verify(saver).is_whole
 
 
-@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(
+    ("stored", "crashed"), [(True, False), (False, False), (False, True), (True, True)]
+)
 def test_a_commit_whose_answer_is_lost_is_made_once(
-    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch, stored: bool
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch, stored: bool, crashed: bool
 ) -> None:
+    """A server that has crashed may have given the number of the transaction to another one."""
     Line(saver).put(log=["a"])
     execute = psycopg.Connection.execute
     lost: list[Any] = []
@@ -385,9 +388,18 @@ def test_a_commit_whose_answer_is_lost_is_made_once(
         self.close()
         raise psycopg.OperationalError("the answer is lost")
 
-    with saver._core.writing("t") as db:
-        db.execute("UPDATE threads SET pinned = pinned + 1")
-        monkeypatch.setattr(psycopg.Connection, "execute", losing)
+    def work() -> None:
+        with saver._core.writing("t") as db:
+            db.execute("UPDATE threads SET pinned = pinned + 1")
+            steps: Any = db
+            steps._steps.mark = "before a crash" if crashed else steps._steps.mark
+            monkeypatch.setattr(psycopg.Connection, "execute", losing)
+
+    if stored and crashed:
+        with pytest.raises(StorageError, match="may or may not be stored"):
+            work()
+    else:
+        work()
     assert len(lost) == 1
     assert run(saver_url(saver), "SELECT pinned FROM threads") == [(1,)]
 

@@ -451,6 +451,9 @@ _CUT: Final = (
     "or may not be stored, so check before you try again"
 )
 
+_SERVED: Final = "SELECT pg_backend_pid(), (SELECT stats_reset::text FROM pg_stat_bgwriter)"
+"""The process of the server, and since when it counts: it begins again after each crash."""
+
 _STARTED: Final = "SELECT extract(epoch FROM pg_postmaster_start_time())::float8"
 
 
@@ -605,25 +608,25 @@ class PostgresDialect(Dialect):
             pool = sessions.join(self._target.conninfo, self._pool_size, self._session, self.name)
             return Postgres(pool, self._local, self._driver)
 
-    def _session(self) -> Connection[Any]:
+    def _session(self) -> tuple[Connection[Any], Any]:
         """Open a session.
 
         A pooler shows by the server's process, which is not the one that it named itself. The next
         transaction may be of another process then, so the server keeps no plans of statements.
         """
-        raw = self._reached()
+        raw, mark = self._reached()
         raw.adapters.register_dumper(int, self._driver.types.numeric.Int8BinaryDumper)
         as_array = {"oid": self._driver.adapters.types["float4"].array_oid}
         dumper = type("FloatsDumper", (self._driver.types.string.BytesBinaryDumper,), as_array)
         raw.adapters.register_dumper(Floats, dumper)
-        return raw
+        return raw, mark
 
-    def _reached(self) -> Connection[Any]:
+    def _reached(self) -> tuple[Connection[Any], Any]:
         """Open a session; wait some seconds for a server that was there before."""
         pause = _PAUSE / 4
         while True:
             try:
-                raw = self._connect()
+                made = self._connect()
             except self.errors as error:
                 now = time.monotonic()
                 if self._since is None:
@@ -638,20 +641,20 @@ class PostgresDialect(Dialect):
                 pause = min(2 * pause, 1.0)
             else:
                 self._known, self._since = True, None
-                return raw
+                return made
 
-    def _connect(self) -> Connection[Any]:
+    def _connect(self) -> tuple[Connection[Any], Any]:
         raw: Connection[Any] = self._driver.connect(
             self._target.conninfo, autocommit=True, prepare_threshold=_SOON, **self._settings()
         )
         try:
-            served = raw.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+            served, mark = raw.execute(_SERVED, prepare=False).fetchone() or (0, None)
         except BaseException:
             raw.close()
             raise
-        if served != (raw.info.backend_pid,):
+        if served != raw.info.backend_pid:
             raw.prepare_threshold = None
-        return raw
+        return raw, mark
 
     def direct(self) -> tuple[Any, str]:
         """Open a session for notices alone, which notes within seconds that the server is away."""

@@ -40,10 +40,14 @@ _OPEN: Final = (2, 3)
 """libpq's numbers for a transaction, and for a failed one."""
 
 
+Connect = Callable[[], "tuple[Connection[Any], Any]"]
+"""Opens a session, and returns its mark too."""
+
+
 class Session:
     """One session of the server."""
 
-    __slots__ = ("born", "holder", "raw")
+    __slots__ = ("born", "holder", "mark", "raw")
 
     def __init__(self, born: int) -> None:
         self.born = born
@@ -52,6 +56,8 @@ class Session:
         """The thread that took it."""
         self.raw: Any = None
         """Psycopg's connection, as soon as it is open."""
+        self.mark: Any = None
+        """Another one after each crash of the server."""
 
     @property
     def is_open(self) -> bool:
@@ -78,7 +84,7 @@ class Waiter:
 class Pool:
     """The sessions of this process with one server, as one user; first come, first served."""
 
-    def __init__(self, key: str, connect: Callable[[], Connection[Any]], name: str) -> None:
+    def __init__(self, key: str, connect: Connect, name: str) -> None:
         self.key, self._connect, self._name = key, connect, name
         self.size = 0
         """The most sessions, but for a thread that holds one already: it never waits."""
@@ -100,7 +106,7 @@ class Pool:
         session = self._taken(Waiter(threading.get_ident()))
         if session.raw is None:
             try:
-                session.raw = self._connect()
+                session.raw, session.mark = self._connect()
             except BaseException:
                 self._drop(session)
                 raise
@@ -192,7 +198,7 @@ _pools: Final[dict[str, Pool]] = {}
 at_fork(after_in_child=_pools.clear)  # the sessions belong to the parent
 
 
-def join(conninfo: str, size: int, connect: Callable[[], Connection[Any]], name: str) -> Pool:
+def join(conninfo: str, size: int, connect: Connect, name: str) -> Pool:
     """Return the pool of a server for one more store; the largest size that any asks for holds.
 
     Hold `OPENING` until the store is one of its users.
@@ -241,10 +247,10 @@ Work = Callable[["Connection[Any]"], Any]
 class Steps:
     """The statements of a transaction, and what they returned."""
 
-    __slots__ = ("_left", "begin", "done", "tries", "xid")
+    __slots__ = ("_left", "begin", "done", "mark", "tries", "xid")
 
-    def __init__(self, begin: str, xid: str | None) -> None:
-        self.begin = begin
+    def __init__(self, begin: str, xid: str | None, mark: Any) -> None:
+        self.begin, self.mark = begin, mark
         self.xid = xid
         """The server's number of the transaction; None if it only reads."""
         self.done: list[tuple[Work, Any, str]] = []
@@ -387,7 +393,7 @@ class Postgres:
     def begin(self, text: str) -> float:
         """Begin a transaction by a script, which returns the time, and its number if it writes."""
         *_, moment, xid = self.script(text)[0]
-        self._steps = Steps(text, xid)
+        self._steps = Steps(text, xid, self._session.mark if self._session else None)
         return float(moment)
 
     def close(self) -> None:
@@ -421,7 +427,7 @@ class Postgres:
             except self.errors:
                 if steps is None or not self.is_lost:
                     raise
-                status = self._outcome(steps.xid) if text == "COMMIT" else _UNDONE
+                status = self._outcome(steps) if text == "COMMIT" else _UNDONE
                 if status == _DONE:
                     return ()
                 if status != _UNDONE or not self._begin_again(steps):
@@ -431,21 +437,27 @@ class Postgres:
                     steps.note(work, made, text)
                 return made
 
-    def _outcome(self, xid: str | None) -> str | None:
-        """Ask the server how a transaction ended; None if it does not say."""
-        if xid is None:  # it only read
+    def _outcome(self, steps: Steps) -> str | None:
+        """Ask the server how a transaction ended; None if it does not say.
+
+        A server that has crashed may give the number of a lost transaction to another one.
+        """
+        if steps.xid is None:  # it only read
             return _DONE
         for tries in range(2 * _TRIES):
             time.sleep(_PAUSE * tries)
             try:
-                with self.pool.session() as raw:
-                    found = raw.execute(_STATUS, (xid,), prepare=False).fetchone()
+                taken = self.pool.take()
             except StorageError:  # it is away
                 return None
+            try:
+                found = taken.raw.execute(_STATUS, (steps.xid,), prepare=False).fetchone()
             except self.errors:
                 continue
-            if found is None or found[0] in (_DONE, _UNDONE, None):
-                return found and found[0]
+            finally:
+                self.pool.give(taken)
+            if found[0] == _UNDONE or (found[0] == _DONE and taken.mark == steps.mark):
+                return str(found[0])
         return None
 
     def _begin_again(self, steps: Steps) -> bool:
@@ -466,6 +478,7 @@ class Postgres:
     def _is_repeated(self, steps: Steps) -> bool:
         self._session = self.pool.take()
         self.is_lost = False
+        steps.mark = self._session.mark
         steps.xid = self.script(steps.begin)[0][-1]
         for work, made, text in steps.done:
             with self._holding() as raw:
