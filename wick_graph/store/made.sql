@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 172f842995c0255ec0a200524e9227a0
+-- process takes it from here once it or a module that makes it has changed: 79ca881f49868a48e01e4cfe3c5ce645
 
 --: sqlite schema
 CREATE TABLE blobs (
