@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -147,3 +150,15 @@ def test_a_run_outlives_a_restart_of_its_database(how: str) -> None:
             assert (info.status, info.stopped_because) == ("idle", "done")
             assert isinstance(agent.store, SqlSaver)
             assert verify(agent.store).is_whole
+
+
+def test_a_ctrl_c_ends_the_wait_for_a_database() -> None:
+    with own_server() as cluster, SqlSaver.from_url(cluster.url) as saver:
+        cluster.stop()
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        since = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            saver.threads.list()
+        assert time.monotonic() - since < AWAY_SECONDS / 2
+        cluster.start()
+        assert saver.threads.list() == []

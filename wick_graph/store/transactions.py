@@ -506,6 +506,8 @@ class Transactions(ABC):
             tries -= 1
             if self._connection is not None and self._connection.in_transaction:
                 self._end(self._connection)  # a reader was interrupted at its end
+            if self._connection is None:  # the server may be away for long
+                self._db_lock.let_interrupt()
             try:
                 db = self._connection or self._open()
             except StorageError as error:
