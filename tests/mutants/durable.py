@@ -455,6 +455,6 @@ DURABLE: Final = (
         "rolled-back-moments-are-gone",
         "Another thread's failing write takes no moment of a run with it.",
         ("test_another_thread_s_failing_write_takes_no_last_moment_with_it",),
-        ("JournalListener.along", "if batches or self._rows.is_unsure:", "if batches:"),
+        ("JournalListener.along", "and not self._rows.is_unsure", ""),
     ),
 )

@@ -241,6 +241,17 @@ def open_made(path: Path) -> Service:
     return Service(load_config(path / "agents.yaml"), ServerOptions(auth=False))
 
 
+@contextlib.asynccontextmanager
+async def alone(path: Path) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
+    """Open a service without tokens, and a client of it."""
+    service = open_made(path)
+    try:
+        async with asking(service) as http:
+            yield service, http
+    finally:
+        service.close()
+
+
 async def test_a_run_that_comes_while_its_thread_is_deleted_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,60 +289,52 @@ async def test_a_run_that_comes_while_its_thread_is_deleted_is_not_lost(
 async def test_a_thread_that_is_deleted_while_all_are_searched_or_pruned_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = open_made(tmp_path)
-    try:
-        async with asking(one) as http:
-            for name in ("a", "b"):
-                body = {**ASK, "thread_id": name}
-                assert (await http.post("/agents/default/invoke", json=body)).status_code == 200
+    async with alone(tmp_path) as (one, http):
+        for name in ("a", "b"):
+            body = {**ASK, "thread_id": name}
+            assert (await http.post("/agents/default/invoke", json=body)).status_code == 200
 
-            async def gone(context: RequestContext, thread_id: str) -> Any:
-                if thread_id == "a":
-                    await context.saver.threads.adelete("a")
-                return await found(context, thread_id)
+        async def gone(context: RequestContext, thread_id: str) -> Any:
+            if thread_id == "a":
+                await context.saver.threads.adelete("a")
+            return await found(context, thread_id)
 
-            found = RequestContext.agent_of
-            monkeypatch.setattr(RequestContext, "agent_of", gone)
-            got = await http.post("/langgraph/threads/search", json={})
-            assert [one["thread_id"] for one in got.json()] == ["b"]
+        found = RequestContext.agent_of
+        monkeypatch.setattr(RequestContext, "agent_of", gone)
+        got = await http.post("/langgraph/threads/search", json={})
+        assert [one["thread_id"] for one in got.json()] == ["b"]
 
-            real = Runs.must_rest
+        real = Runs.must_rest
 
-            async def swept(runs: Runs, thread_id: str) -> None:
-                await real(runs, thread_id)
-                await one.local.saver.threads.adelete(thread_id)
+        async def swept(runs: Runs, thread_id: str) -> None:
+            await real(runs, thread_id)
+            await one.local.saver.threads.adelete(thread_id)
 
-            monkeypatch.setattr(Runs, "must_rest", swept)
-            got = await http.post("/langgraph/threads/prune", json={"thread_ids": ["b"]})
-            assert (got.status_code, got.json()) == (200, {"pruned_count": 0})
-    finally:
-        one.close()
+        monkeypatch.setattr(Runs, "must_rest", swept)
+        got = await http.post("/langgraph/threads/prune", json={"thread_ids": ["b"]})
+        assert (got.status_code, got.json()) == (200, {"pruned_count": 0})
 
 
 async def test_a_run_that_came_after_the_cancelled_one_is_not_rolled_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = open_made(tmp_path)
     real = Runs.cancel
-    try:
-        async with asking(one) as http:
-            body = {**ASK, "thread_id": "t"}
+    async with alone(tmp_path) as (one, http):
+        body = {**ASK, "thread_id": "t"}
 
-            async def late(runs: Runs, thread_id: str, run_id: str | None = None) -> None:
-                await real(runs, thread_id, run_id)
-                monkeypatch.setattr(Runs, "cancel", real)
-                assert (await http.post("/agents/default/invoke", json=body)).status_code == 200
+        async def late(runs: Runs, thread_id: str, run_id: str | None = None) -> None:
+            await real(runs, thread_id, run_id)
+            monkeypatch.setattr(Runs, "cancel", real)
+            assert (await http.post("/agents/default/invoke", json=body)).status_code == 200
 
-            slow = {"assistant_id": "slow", "input": ASK, "if_not_exists": "create"}
-            (tmp_path / "slow.yaml").write_text(SLOW, "utf-8")
-            run = (await http.post("/langgraph/threads/t/runs", json=slow)).json()["run_id"]
-            monkeypatch.setattr(Runs, "cancel", late)
-            path = f"/langgraph/threads/t/runs/{run}/cancel?action=rollback"
-            assert (await http.post(path)).status_code == 200
-            state = (await http.get("/langgraph/threads/t/state")).json()["values"]
-            assert state["messages"][-1]["content"] == "It is 42."
-    finally:
-        one.close()
+        slow = {"assistant_id": "slow", "input": ASK, "if_not_exists": "create"}
+        (tmp_path / "slow.yaml").write_text(SLOW, "utf-8")
+        run = (await http.post("/langgraph/threads/t/runs", json=slow)).json()["run_id"]
+        monkeypatch.setattr(Runs, "cancel", late)
+        path = f"/langgraph/threads/t/runs/{run}/cancel?action=rollback"
+        assert (await http.post(path)).status_code == 200
+        state = (await http.get("/langgraph/threads/t/state")).json()["values"]
+        assert state["messages"][-1]["content"] == "It is 42."
 
 
 @pytest.mark.parametrize(
@@ -433,29 +436,25 @@ async def test_a_command_to_a_session_that_is_closed_meanwhile_finds_none(
 async def test_an_answer_that_is_sent_twice_at_once_is_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = open_made(tmp_path)
     real, twice = RequestContext.check_waiting_agent, list[httpx.Response]()
-    try:
-        async with asking(one) as http:
-            body = {**ASK, "thread_id": "t"}
-            waits = (await http.post("/agents/careful/invoke", json=body)).json()["interrupts"]
-            answer = {"thread_id": "t", "answer": {waits[0]["id"]: {"decision": "approve"}}}
+    async with alone(tmp_path) as (one, http):
+        body = {**ASK, "thread_id": "t"}
+        waits = (await http.post("/agents/careful/invoke", json=body)).json()["interrupts"]
+        answer = {"thread_id": "t", "answer": {waits[0]["id"]: {"decision": "approve"}}}
 
-            async def send() -> httpx.Response:
-                key = {"Idempotency-Key": "k"}
-                return await http.post("/agents/careful/resume", json=answer, headers=key)
+        async def send() -> httpx.Response:
+            key = {"Idempotency-Key": "k"}
+            return await http.post("/agents/careful/resume", json=answer, headers=key)
 
-            async def late(*args: Any) -> None:
-                monkeypatch.setattr(RequestContext, "check_waiting_agent", real)
-                await real(*args)
-                twice.append(await send())
-
-            monkeypatch.setattr(RequestContext, "check_waiting_agent", late)
+        async def late(*args: Any) -> None:
+            monkeypatch.setattr(RequestContext, "check_waiting_agent", real)
+            await real(*args)
             twice.append(await send())
-            assert [got.status_code for got in twice] == [200, 200]
-            assert twice[0].json()["run_id"] == twice[1].json()["run_id"]
-    finally:
-        one.close()
+
+        monkeypatch.setattr(RequestContext, "check_waiting_agent", late)
+        twice.append(await send())
+        assert [got.status_code for got in twice] == [200, 200]
+        assert twice[0].json()["run_id"] == twice[1].json()["run_id"]
 
 
 async def test_many_that_wait_for_a_slow_agent_leave_the_others_a_thread(
@@ -504,73 +503,59 @@ async def test_a_message_that_a_client_sends_twice_at_once_is_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: str, body: Any
 ) -> None:
     """The second one looks for the first one's run before it is there."""
-    one = open_made(tmp_path)
     real, twice = langgraph_asking._check_head, list[httpx.Response]()
-    try:
-        async with asking(one) as http:
+    async with alone(tmp_path) as (one, http):
 
-            async def send() -> None:
-                version = {"A2A-Version": "1.0"}
-                twice.append(await http.post(f"/{door}/default", json=body, headers=version))
+        async def send() -> None:
+            version = {"A2A-Version": "1.0"}
+            twice.append(await http.post(f"/{door}/default", json=body, headers=version))
 
-            async def late(*args: Any) -> None:
-                monkeypatch.setattr(langgraph_asking, "_check_head", real)
-                await send()
-                await real(*args)
-
-            monkeypatch.setattr(langgraph_asking, "_check_head", late)
+        async def late(*args: Any) -> None:
+            monkeypatch.setattr(langgraph_asking, "_check_head", real)
             await send()
-            first, second = twice
-            assert (first.status_code, second.status_code) == (200, 200), second.text
-            assert first.headers["X-Run-Id"] == second.headers["X-Run-Id"]
-            assert "It is 42." in second.text
-    finally:
-        one.close()
+            await real(*args)
+
+        monkeypatch.setattr(langgraph_asking, "_check_head", late)
+        await send()
+        first, second = twice
+        assert (first.status_code, second.status_code) == (200, 200), second.text
+        assert first.headers["X-Run-Id"] == second.headers["X-Run-Id"]
+        assert "It is 42." in second.text
 
 
 async def test_metadata_that_two_requests_add_at_once_is_all_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = open_made(tmp_path)
     real, path = langgraph_threads._metadata, "/langgraph/threads/t"
-    try:
-        async with asking(one) as http:
-            assert (
-                await http.post("/langgraph/threads", json={"thread_id": "t"})
-            ).status_code == 200
+    async with alone(tmp_path) as (one, http):
+        assert (await http.post("/langgraph/threads", json={"thread_id": "t"})).status_code == 200
 
-            async def late(context: RequestContext, thread_id: str) -> dict[str, Any]:
-                monkeypatch.setattr(langgraph_threads, "_metadata", real)
-                found = await real(context, thread_id)
-                await http.patch(path, json={"metadata": {"a": 1}})
-                return found
+        async def late(context: RequestContext, thread_id: str) -> dict[str, Any]:
+            monkeypatch.setattr(langgraph_threads, "_metadata", real)
+            found = await real(context, thread_id)
+            await http.patch(path, json={"metadata": {"a": 1}})
+            return found
 
-            monkeypatch.setattr(langgraph_threads, "_metadata", late)
-            await http.patch(path, json={"metadata": {"b": 2}})
-            metadata = (await http.get(path)).json()["metadata"]
-            assert {"a": 1, "b": 2}.items() <= metadata.items()
-    finally:
-        one.close()
+        monkeypatch.setattr(langgraph_threads, "_metadata", late)
+        await http.patch(path, json={"metadata": {"b": 2}})
+        metadata = (await http.get(path)).json()["metadata"]
+        assert {"a": 1, "b": 2}.items() <= metadata.items()
 
 
 async def test_the_stream_of_a_thread_goes_on_behind_a_run_of_a_removed_agent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = open_made(tmp_path)
-    try:
-        async with asking(one) as http:
-            mine = {"agent_id": "mine", "model": "scripted:demo"}
-            assert (await http.post("/agents", json=mine)).status_code == 201
-            body = {**ASK, "thread_id": "t"}
-            for agent in ("mine", "default"):
-                got = await http.post(f"/agents/{agent}/invoke", json=body)
-                assert got.status_code == 200
-            assert (await http.delete("/agents/mine")).status_code == 204
-            path, begin = "/langgraph/threads/t/stream", {"Last-Event-ID": "-1"}
-            stream = asyncio.create_task(http.get(path, headers=begin))
-            await asyncio.sleep(0.5)
-            await one.local.saver.threads.adelete("t")
-            assert "It is 42." in (await asyncio.wait_for(stream, 30)).text
+    async with alone(tmp_path) as (one, http):
+        mine = {"agent_id": "mine", "model": "scripted:demo"}
+        assert (await http.post("/agents", json=mine)).status_code == 201
+        body = {**ASK, "thread_id": "t"}
+        for agent in ("mine", "default"):
+            got = await http.post(f"/agents/{agent}/invoke", json=body)
+            assert got.status_code == 200
+        assert (await http.delete("/agents/mine")).status_code == 204
+        path, begin = "/langgraph/threads/t/stream", {"Last-Event-ID": "-1"}
+        stream = asyncio.create_task(http.get(path, headers=begin))
+        await asyncio.sleep(0.5)
+        await one.local.saver.threads.adelete("t")
+        assert "It is 42." in (await asyncio.wait_for(stream, 30)).text
         assert [record.getMessage() for record in caplog.records] == []
-    finally:
-        one.close()

@@ -68,6 +68,19 @@ def cut_off(saver: SqlSaver) -> None:
         session.execute("SELECT pg_terminate_backend(%s, 5000)", (raw.info.backend_pid,))
 
 
+def cut_off_at_commit(saver: SqlSaver, monkeypatch: pytest.MonkeyPatch) -> list[SqlSaver]:
+    """Let the next commit find its session gone; the list is empty afterwards."""
+    commit, cut = saver._core._commit, [saver]
+
+    def cut_once() -> None:
+        if saver._core._group is not None and cut:
+            cut_off(cut.pop())
+        commit()
+
+    monkeypatch.setattr(saver._core, "_commit", cut_once)
+    return cut
+
+
 def raw_of(saver: SqlSaver) -> Any:
     """Return the session of a store's transaction, or the one that its next one gets."""
     db: Any = saver._core._connection
@@ -355,14 +368,7 @@ def test_a_new_thread_keeps_its_numbers_when_it_is_cut_off(
     saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Line(saver, "first").put(log=["a"])
-    commit, cut = saver._core._commit, [saver]
-
-    def cut_once() -> None:
-        if saver._core._group is not None and cut:
-            cut_off(cut.pop())
-        commit()
-
-    monkeypatch.setattr(saver._core, "_commit", cut_once)
+    cut = cut_off_at_commit(saver, monkeypatch)
     for name in ("second", "third"):
         Line(saver, name).put(log=[name])
         assert Line(saver, name).get() == {"log": [name]}
@@ -409,14 +415,7 @@ def test_a_step_that_is_cut_off_is_made_again(
 ) -> None:
     line = Line(saver)
     line.put(log=["a"])
-    commit, cut = saver._core._commit, [saver]
-
-    def cut_once() -> None:
-        if saver._core._group is not None and cut:
-            cut_off(cut.pop())
-        commit()
-
-    monkeypatch.setattr(saver._core, "_commit", cut_once)
+    cut = cut_off_at_commit(saver, monkeypatch)
     line.put(log=["a", "b"])
     assert cut == []
     assert line.get() == {"log": ["a", "b"]}

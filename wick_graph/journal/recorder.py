@@ -366,13 +366,15 @@ class JournalListener:
 
     def along(self, db: Database) -> None:
         """Write the new moments, in the caller's transaction."""
+        is_new = self._waiting or self._dirty
+        if not is_new and self._before is None and not self._rows.is_unsure:
+            return
         batches = self._take_before()
-        if self._waiting or self._dirty:
+        if is_new:
             with self._lock:
                 waiting, self._waiting = self._waiting, []
                 batches.append(self._batch(waiting))
-        if batches or self._rows.is_unsure:
-            self._rows.write(db, self._thread, *batches)
+        self._rows.write(db, self._thread, *batches)
 
     def write_before(self, db: Database) -> None:
         """Write the rest of the previous run, once."""

@@ -241,29 +241,44 @@ _STATUS: Final = "SELECT pg_xact_status(%s::xid8)"
 
 _DONE, _UNDONE = "committed", "aborted"
 
-Work = Callable[["Connection[Any]"], Any]
+Work = Callable[["Connection[Any]", str, Any], Any]
+"""Sends a text, which may be of several statements, with values."""
 
 
 class Steps:
     """The statements of a transaction, and what they returned."""
 
-    __slots__ = ("_left", "begin", "done", "mark", "tries", "xid")
+    __slots__ = ("begin", "done", "left", "mark", "tries", "xid")
 
     def __init__(self, begin: str, xid: str | None, mark: Any) -> None:
         self.begin, self.mark = begin, mark
         self.xid = xid
         """The server's number of the transaction; None if it only reads."""
-        self.done: list[tuple[Work, Any, str]] = []
+        self.done: list[tuple[Work, str, Any, Any]] = []
         self.tries = _TRIES
-        self._left = _STEPS
+        self.left = _STEPS
 
-    def note(self, work: Work, made: Any, text: str) -> None:
-        """Note a statement; keep none if there are too many to do them again."""
-        self._left -= 1 + max(0, len(made) if isinstance(made, list) else made.rowcount)
-        if self._left >= 0:
-            self.done.append((work, made, text))
-        else:
-            self.done, self.tries = [], 0
+    def drop(self) -> None:
+        """Keep no statement: there are too many to do them again."""
+        self.done, self.tries = [], 0
+
+
+def _execute(raw: Connection[Any], text: str, values: Any) -> Rows:
+    made: Rows = raw.execute(text, values or None, binary=True)
+    return made
+
+
+def _execute_many(raw: Connection[Any], text: str, values: Any) -> list[Any]:
+    raw.cursor().executemany(text, values)
+    rows: list[Any] = values
+    return rows
+
+
+def _script(raw: Connection[Any], text: str, values: Any) -> list[Any]:
+    cursor = raw.execute(text, prepare=False)
+    while cursor.nextset():
+        pass
+    return list(cursor.fetchall()) if cursor.description else []
 
 
 def _is_same(raw: Connection[Any], made: Any, before: Any, text: str) -> bool:
@@ -370,24 +385,11 @@ class Postgres:
             known = _translated(text)
             if isinstance(text, Prepared):
                 _texts[text] = known
-        values = [*rows]
-
-        def work(raw: Connection[Any]) -> list[Any]:
-            raw.cursor().executemany(known, values)
-            return values
-
-        self._send(work)
+        self._send(_execute_many, known, [*rows])
 
     def script(self, text: str) -> list[Any]:
         """Run several statements without values in one round trip; return the last one's rows."""
-
-        def work(raw: Connection[Any]) -> list[Any]:
-            cursor = raw.execute(text, prepare=False)
-            while cursor.nextset():
-                pass
-            return list(cursor.fetchall()) if cursor.description else []
-
-        made: list[Any] = self._send(work)
+        made: list[Any] = self._send(_script, text, ())
         return made
 
     def begin(self, text: str) -> float:
@@ -409,33 +411,31 @@ class Postgres:
     def _run(self, text: str, values: Sequence[Any]) -> Rows:
         if text == "ROLLBACK":
             self._steps = None
-
-        def work(raw: Connection[Any]) -> Rows:
-            made: Rows = raw.execute(text, values or None, binary=True)
-            return made
-
-        made: Rows = self._send(work, text)
+        made: Rows = self._send(_execute, text, values)
         return made
 
-    def _send(self, work: Work, text: str = "") -> Any:
+    def _send(self, work: Work, text: str, values: Any) -> Any:
         """Do something in the session; if it is lost, in the next one."""
-        while True:
-            steps = self._steps
-            try:
-                with self._holding() as raw:
-                    made = work(raw)
-            except self.errors:
-                if steps is None or not self.is_lost:
-                    raise
-                status = self._outcome(steps) if text == "COMMIT" else _UNDONE
-                if status == _DONE:
-                    return ()
-                if status != _UNDONE or not self._begin_again(steps):
-                    raise
+        steps = self._steps
+        try:
+            with self._holding() as raw:
+                made = work(raw, text, values)
+        except self.errors:
+            if steps is None or not self.is_lost:
+                raise
+            status = self._outcome(steps) if text == "COMMIT" else _UNDONE
+            if status == _DONE:
+                return ()
+            if status != _UNDONE or not self._begin_again(steps):
+                raise
+            return self._send(work, text, values)
+        if steps is not None:
+            steps.left -= 2 + (len(made) if work is not _execute else made.rowcount)
+            if steps.left > 0:
+                steps.done.append((work, text, values, made))
             else:
-                if steps is not None:
-                    steps.note(work, made, text)
-                return made
+                steps.drop()
+        return made
 
     def _outcome(self, steps: Steps) -> str | None:
         """Ask the server how a transaction ended; None if it does not say.
@@ -480,9 +480,9 @@ class Postgres:
         self.is_lost = False
         steps.mark = self._session.mark
         steps.xid = self.script(steps.begin)[0][-1]
-        for work, made, text in steps.done:
+        for work, text, values, made in steps.done:
             with self._holding() as raw:
-                if not _is_same(raw, work(raw), made, text):
+                if not _is_same(raw, work(raw, text, values), made, text):
                     return False
         return True
 
