@@ -152,7 +152,7 @@ class Tenant:
         )
         self.runs.machine = self.agents.machine
         self.agents.take_over(self.saver.mailbox.fact(CHANGES))
-        self._due = time.monotonic() + _REFRESH[1]
+        self._due = time.monotonic() + _REFRESH[self.saver.notices.works]
         self._notices = contextlib.ExitStack()
         self.recovering = asyncio.Lock()
         self.users = 0
