@@ -376,6 +376,62 @@ def test_a_new_thread_keeps_its_numbers_when_it_is_cut_off(
     assert verify(saver).is_whole
 
 
+def test_an_interrupt_while_a_transaction_is_made_again_ends_it(
+    saver: SqlSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the half of it that is there is committed, or lost by a commit that only seems one."""
+    for name in ("t", "u"):
+        saver.threads.open(name, agent="a", ttl=60, run_id="r")
+    execute = psycopg.Connection.execute
+    cut: list[Any] = []
+
+    def interrupted(self: Any, query: Any, *args: Any, **options: Any) -> Any:
+        if cut and "title" in query:
+            raise KeyboardInterrupt
+        return execute(self, query, *args, **options)
+
+    def second() -> None:
+        with saver._core.writing("t") as db:
+            cut_off(saver)
+            cut.append(saver)
+            db.execute("UPDATE threads SET pinned = 1")
+
+    def work() -> None:
+        with saver._core.writing("t") as db:
+            db.execute("UPDATE threads SET title = 'x'")
+        with pytest.raises(KeyboardInterrupt):
+            second()
+
+    monkeypatch.setattr(psycopg.Connection, "execute", interrupted)
+    with pytest.raises(StorageError, match="cut off"):
+        saver._core.together(work)
+    cut.clear()
+    assert run(saver_url(saver), "SELECT title, pinned FROM threads") == [(None, 0)] * 2
+    saver.threads.open("t", agent="b", ttl=60, run_id="s")
+
+
+def test_a_commit_of_what_has_failed_is_no_commit(saver: SqlSaver) -> None:
+    Line(saver).put(log=["a"])
+
+    def work() -> None:
+        with saver._core.writing("t") as db:
+            db.execute("UPDATE threads SET title = 'x'")
+            with pytest.raises(psycopg.Error):
+                db.execute("SELECT 1 / 0")
+
+    with pytest.raises(StorageError, match="rolled back"):
+        work()
+
+
+def test_little_is_kept_of_a_transaction_with_large_values(saver: SqlSaver) -> None:
+    Line(saver).put(log=["a"])
+    for values in (("x", b"y" * 20_000_000), (b"x" * 20_000_000, "y")):
+        with saver._core.reading("t") as db:
+            postgres_db: Any = db
+            db.execute("SELECT length(%s), %s", values)
+            assert postgres_db._steps.done == []
+
+
 @pytest.mark.parametrize(
     ("stored", "crashed"), [(True, False), (False, False), (False, True), (True, True)]
 )
@@ -696,3 +752,19 @@ def test_a_role_without_the_right_to_write_reads(url: str) -> None:
         assert saver.threads.get("loop") is not None
         with pytest.raises(StorageError, match="open for reading only"):
             saver.threads.pin("loop")
+
+
+def test_a_role_that_may_not_see_the_servers_statistics_opens_the_store(url: str) -> None:
+    role, schema = f"r_{schema_of(url)}", schema_of(url)
+    SqlSaver.from_url(url).close()
+    run(url, f"CREATE ROLE {role} LOGIN")
+    try:
+        run(url, f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        run(url, f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        run(url, "REVOKE SELECT ON pg_stat_bgwriter FROM PUBLIC")
+        with SqlSaver.from_url(url.replace("postgres:@", f"{role}:@")) as saver:
+            assert saver.threads.list() == []
+    finally:
+        run(url, "GRANT SELECT ON pg_stat_bgwriter TO PUBLIC")
+        run(url, f"DROP OWNED BY {role}")
+        run(url, f"DROP ROLE {role}")

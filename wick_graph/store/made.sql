@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 832c530503c1b2877148a0b76405f28b
+-- process takes it from here once it or a module that makes it has changed: 78e3f6951f0891d889424af85e00e3c8
 
 --: sqlite schema
 CREATE TABLE blobs (

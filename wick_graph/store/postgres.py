@@ -451,7 +451,7 @@ _CUT: Final = (
     "or may not be stored, so check before you try again"
 )
 
-_SERVED: Final = "SELECT pg_backend_pid(), (SELECT stats_reset::text FROM pg_stat_bgwriter)"
+_SERVED: Final = "SELECT pg_backend_pid(), pg_stat_get_bgwriter_stat_reset_time()::text"
 """The process of the server, and since when it counts: it begins again after each crash."""
 
 _STARTED: Final = "SELECT extract(epoch FROM pg_postmaster_start_time())::float8"

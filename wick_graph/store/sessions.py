@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -228,7 +229,10 @@ def leave(pool: Pool, store: Postgres) -> None:
 
 
 _STEPS: Final = 4096
-"""The most statements and rows that are kept of a transaction; a longer one is not repeated."""
+"""The most statements, rows and pages that are kept of a transaction; of a longer one none are."""
+
+_PAGE: Final = 4096
+"""Bytes of a page: a transaction keeps at most 16 MiB."""
 
 _TRIES: Final = 4
 """How often a transaction is done again."""
@@ -264,7 +268,10 @@ class Steps:
 
 
 def _execute(raw: Connection[Any], text: str, values: Any) -> Rows:
-    made: Rows = raw.execute(text, values or None, binary=True)
+    cursor = raw.execute(text, values or None, binary=True)
+    if text == "COMMIT" and cursor.statusmessage != text:
+        raise raw.InternalError("a part of the transaction had failed, so it was rolled back")
+    made: Rows = cursor
     return made
 
 
@@ -296,6 +303,19 @@ def _is_same(raw: Connection[Any], made: Any, before: Any, text: str) -> bool:
     if new > old:  # else the server has forgotten that it gave the number
         raw.execute(f"UPDATE {table} SET {column} = %s WHERE {column} = %s", (old, new))
     return new >= old
+
+
+def _kept(values: Any, made: Any) -> int:
+    """Return how much is kept of a statement: itself, its rows, and the pages of their content."""
+    parts, count = made, len(made) if isinstance(made, list) else made.rowcount
+    if not isinstance(made, list):
+        result = made.pgresult
+        wide = [at for at in range(result.nfields) if result.fsize(at) < 0]
+        parts = [map(result.get_value, range(result.ntuples), repeat(at)) for at in wide]
+    size = sum(
+        len(one) for part in (values, *parts) for one in part if isinstance(one, bytes | str)
+    )
+    return 2 + int(count) + size // _PAGE
 
 
 def _told(cursor: Any) -> tuple[Any, list[Any]]:
@@ -430,7 +450,7 @@ class Postgres:
                 raise
             return self._send(work, text, values)
         if steps is not None:
-            steps.left -= 2 + (len(made) if work is not _execute else made.rowcount)
+            steps.left -= _kept(values, made)
             if steps.left > 0:
                 steps.done.append((work, text, values, made))
             else:
@@ -462,18 +482,21 @@ class Postgres:
 
     def _begin_again(self, steps: Steps) -> bool:
         """Do a transaction again after a loss; False if it cannot be what it was."""
-        while steps.tries and self.is_lost:
-            steps.tries -= 1
-            with suppress(StorageError, *self.errors):
-                if self._is_repeated(steps):
-                    self._steps = steps
-                    return True
-                break
-        if self._session is not None:
-            self._session.raw.close()
-            self._rest()
-        self.is_lost = True
-        return False
+        try:
+            while steps.tries and self.is_lost:
+                steps.tries -= 1
+                with suppress(StorageError, *self.errors):
+                    if self._is_repeated(steps):
+                        self._steps = steps
+                        return True
+                    break
+            return False
+        finally:
+            if self._steps is None:  # half of it may be there, as after an interrupt
+                if self._session is not None:
+                    self._session.raw.close()
+                    self._rest()
+                self.is_lost = True
 
     def _is_repeated(self, steps: Steps) -> bool:
         self._session = self.pool.take()

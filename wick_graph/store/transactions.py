@@ -611,7 +611,7 @@ class Transactions(ABC):
             fatal = ours and not self.dialect.is_final(error)
             cause = self._explained(error) if isinstance(error, self._errors) else None
             if fatal or not apart or not db.in_transaction:
-                self._fail(group, cause)
+                self._fail(group, cause or StorageError("the transaction was cut off; try again"))
             else:
                 db.account.restore(counted)
                 db.execute("ROLLBACK TO member")
