@@ -1,6 +1,6 @@
 -- What a store asks its database, by the names of the statements in Python, as SQLAlchemy makes it:
 -- `python -m tests.support.sql` writes it here, so that no process takes the time for it again. No
--- process takes it from here once it or a module that makes it has changed: 78e3f6951f0891d889424af85e00e3c8
+-- process takes it from here once it or a module that makes it has changed: b7f3ed2b3a8cdb556cb712d618d1c72a
 
 --: sqlite schema
 CREATE TABLE blobs (

@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -231,6 +230,9 @@ def leave(pool: Pool, store: Postgres) -> None:
 _STEPS: Final = 4096
 """The most statements, rows and pages that are kept of a transaction; of a longer one none are."""
 
+_SOME: Final = 32
+"""Statements after which they are weighed, and rows of one that is weighed at once."""
+
 _PAGE: Final = 4096
 """Bytes of a page: a transaction keeps at most 16 MiB."""
 
@@ -252,7 +254,7 @@ Work = Callable[["Connection[Any]", str, Any], Any]
 class Steps:
     """The statements of a transaction, and what they returned."""
 
-    __slots__ = ("begin", "done", "left", "mark", "tries", "xid")
+    __slots__ = ("_weighed", "begin", "done", "left", "mark", "tries", "xid")
 
     def __init__(self, begin: str, xid: str | None, mark: Any) -> None:
         self.begin, self.mark = begin, mark
@@ -261,10 +263,14 @@ class Steps:
         self.done: list[tuple[Work, str, Any, Any]] = []
         self.tries = _TRIES
         self.left = _STEPS
+        self._weighed = 0
 
-    def drop(self) -> None:
-        """Keep no statement: there are too many to do them again."""
-        self.done, self.tries = [], 0
+    def weigh(self) -> None:
+        """Count the statements since the last time; keep none if there are too many."""
+        self.left -= sum(map(_kept, self.done[self._weighed :]))
+        self._weighed = len(self.done)
+        if self.left < 0:
+            self.done, self.tries = [], 0
 
 
 def _execute(raw: Connection[Any], text: str, values: Any) -> Rows:
@@ -305,17 +311,18 @@ def _is_same(raw: Connection[Any], made: Any, before: Any, text: str) -> bool:
     return new >= old
 
 
-def _kept(values: Any, made: Any) -> int:
+def _kept(step: tuple[Work, str, Any, Any]) -> int:
     """Return how much is kept of a statement: itself, its rows, and the pages of their content."""
-    parts, count = made, len(made) if isinstance(made, list) else made.rowcount
-    if not isinstance(made, list):
-        result = made.pgresult
-        wide = [at for at in range(result.nfields) if result.fsize(at) < 0]
-        parts = [map(result.get_value, range(result.ntuples), repeat(at)) for at in wide]
-    size = sum(
-        len(one) for part in (values, *parts) for one in part if isinstance(one, bytes | str)
-    )
-    return 2 + int(count) + size // _PAGE
+    _, _, values, made = step
+    if isinstance(made, list):
+        size = sum(len(one) for row in made for one in row if isinstance(one, bytes))
+        return 1 + len(made) + size // _PAGE
+    result = made.pgresult
+    size = sum(len(one) for one in values if isinstance(one, bytes))
+    for at in range(result.nfields):
+        if result.fsize(at) < 0:  # of no fixed width
+            size += sum(len(result.get_value(row, at) or b"") for row in range(result.ntuples))
+    return 1 + int(result.ntuples) + size // _PAGE
 
 
 def _told(cursor: Any) -> tuple[Any, list[Any]]:
@@ -449,12 +456,11 @@ class Postgres:
             if status != _UNDONE or not self._begin_again(steps):
                 raise
             return self._send(work, text, values)
-        if steps is not None:
-            steps.left -= _kept(values, made)
-            if steps.left > 0:
-                steps.done.append((work, text, values, made))
-            else:
-                steps.drop()
+        if steps is not None and steps.left >= 0:
+            done = steps.done
+            done.append((work, text, values, made))
+            if not len(done) % _SOME or (work is _execute and made.rowcount > _SOME):
+                steps.weigh()
         return made
 
     def _outcome(self, steps: Steps) -> str | None:
