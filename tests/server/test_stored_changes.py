@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -224,6 +225,33 @@ def test_no_agent_loses_one_that_it_gives_tasks_at_another_server(
     assert one.delete("/agents/other").status_code == 204
     got = add(two, "chief", subagents={"other": {"description": "It helps."}})
     assert (got.status_code, got.json()) == (409, {"error": "subagents: there is no agent other"})
+
+
+def test_a_server_without_notices_looks_for_changes_soon_from_the_start(tmp_path: Path) -> None:
+    pair = Two(tmp_path, f"sqlite:///{tmp_path}/wick.db")
+    try:
+        assert ids(pair.http(pair.two)) == ["default"]
+        assert pair.two.service._tenants["anna"]._due <= time.monotonic() + 2
+    finally:
+        pair.close()
+
+
+def test_an_agent_that_cannot_be_built_is_listed_with_its_provider_and_model(
+    pair: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pair.http(pair.one)
+    assert add(one, model={"provider": "scripted", "model": "demo"}).status_code == 201
+    found = TenantAgents.ready
+
+    async def broken(agents: TenantAgents, agent_id: str) -> Any:
+        if agent_id == "mine":
+            raise Problem(500, "the agent cannot be built")
+        return await found(agents, agent_id)
+
+    monkeypatch.setattr(TenantAgents, "ready", broken)
+    listed = {row["agent_id"]: (row["model"], row["error"]) for row in one.get("/agents").json()}
+    assert listed["mine"] == ("scripted:demo", "the agent cannot be built")
+    assert listed["default"][1] is None
 
 
 def test_one_id_at_two_servers_at_once_is_one_agent(pair: Two) -> None:

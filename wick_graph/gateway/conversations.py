@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage, HumanMessage
@@ -91,8 +92,6 @@ class _Turn:
     thread: str = ""
     asked: Mapping[str, Any] = field(default_factory=dict)
     """The origin of the question that it answers."""
-    costs: Mapping[str, Change] = field(default_factory=dict)
-    """What it makes of the facts about its senders' budgets."""
 
     @property
     def last(self) -> InboundMessage:
@@ -256,16 +255,15 @@ class Conversations:
             raise  # the store may be back at the next try
         except Exception as error:
             log.warning("a turn of %s failed: %s", turn.last.key, error, exc_info=True)
-            turn.costs = await self._costs(turn, None)
-            await self._settle(turn, failure(error, turn.origin))
+            told = failure(error, turn.origin)
+            await self._settle(turn, told, costs=await self._costs(turn, None))
             return
         finally:
             self._delivery.turns.pop(thread, None)
             self._turns.pop(chat, None)
         if result is not None and not turn.kind:
             turn.drops.append(f"wakes/{home}")
-        turn.costs = await self._costs(turn, result)
-        await self._settle(turn, text, result)
+        await self._settle(turn, text, result, await self._costs(turn, result))
         if result is not None and not turn.kind:
             self._compact_beside(agent, thread, result)
 
@@ -391,7 +389,13 @@ class Conversations:
             told.append(text)
         return "\n\n".join(told)
 
-    async def _settle(self, turn: _Turn, text: str, result: Result | None = None) -> None:
+    async def _settle(
+        self,
+        turn: _Turn,
+        text: str,
+        result: Result | None = None,
+        costs: Mapping[str, Change] = MappingProxyType({}),
+    ) -> None:
         """End a turn's messages with its answer and its costs, in one commit, and let it be sent.
 
         If a tool of the run has written to the chat, the answer is left out.
@@ -410,7 +414,7 @@ class Conversations:
             turn="" if result is None else turn.rows[0].key,
             unless=f"{channel}:{chat}" if done else "",
             drops=turn.drops,
-            changes=turn.costs,
+            changes=costs,
         )
         self._delivery.add(ended)
 

@@ -27,12 +27,12 @@ from wick_graph import langgraph_config
 from wick_graph.backends.docker.container import Status
 from wick_graph.config import AgentConfig
 from wick_graph.config.fields import AGENT_ID
-from wick_graph.config.schema import OwnCode
 from wick_graph.engine.agent import Agent
 from wick_graph.engine.result import Result
 from wick_graph.hooks.approvals import shown_in
 from wick_graph.hooks.skills import FILE
 from wick_graph.messages import to_wick
+from wick_graph.models.spec import parse
 from wick_graph.service.skills import MOST_FILES
 from wick_graph.store.server_rows import StreamRow
 from wick_graph.store.threads import ThreadInfo
@@ -599,7 +599,7 @@ def agent_answer(
     return {
         "agent_id": agent_id,
         "name": config.name,
-        "model": _named(config) if spec is None else spec.model.name,
+        "model": parse(config.model_spec()).name if spec is None else spec.model.name,
         "system_prompt": prompt if len(prompt) <= _PROMPT else prompt[:_PROMPT] + "...",
         "tools": [] if spec is None else [*spec.toolbox.at({})],
         "hooks": [] if spec is None else [*spec.hooks.names],
@@ -611,14 +611,6 @@ def agent_answer(
         "max_iterations": config.max_iterations if spec is None else spec.max_iterations,
         "error": error,
     }
-
-
-def _named(config: AgentConfig) -> str:
-    """Return the model as the configuration names it."""
-    model = config.model
-    if isinstance(model, str):
-        return model
-    return model.use if isinstance(model, OwnCode) else model.model
 
 
 def thread_answer(info: ThreadInfo) -> dict[str, Any]:
